@@ -251,7 +251,7 @@ impl Config {
         )?;
         if let Some((field, value)) = self.rate_request.impossible_field() {
             let setting =
-                if field == "bytes_per_s" { "rate_request.bytes_per_s" } else { "rate_request.burst_bytes" };
+                if field == "bytes_per_s" { "rate_request_bytes_per_s" } else { "rate_request_burst_bytes" };
             require(false, setting, value, format_args!("at most {MAX_RATE} (1 PiB)"))?;
         }
         self.validate_rate_request()?;
@@ -265,19 +265,19 @@ impl Config {
         let Rate { bytes_per_s, burst_bytes } = self.rate_request;
         require(
             burst_bytes > 0 || bytes_per_s == 0 || bytes_per_s == MAX_RATE,
-            "rate_request.burst_bytes",
+            "rate_request_burst_bytes",
             burst_bytes,
             format_args!(
-                "set too where rate_request.bytes_per_s is ({bytes_per_s}): the bytes that may \
+                "set too where rate_request_bytes_per_s is ({bytes_per_s}): the bytes that may \
                  leave in a row; 0 lifts the limit whatever the rate is"
             ),
         )?;
         require(
             burst_bytes == 0 || bytes_per_s < MAX_RATE,
-            "rate_request.bytes_per_s",
+            "rate_request_bytes_per_s",
             bytes_per_s,
             format_args!(
-                "set too where rate_request.burst_bytes is ({burst_bytes}): below {MAX_RATE} \
+                "set too where rate_request_burst_bytes is ({burst_bytes}): below {MAX_RATE} \
                  (1 PiB), which is no limit"
             ),
         )

@@ -137,7 +137,7 @@ fn impossible_rates_are_refused_with_the_range() {
     assert!(error.to_string().contains("at most 1125899906842624"), "{error}");
     let config =
         Config { rate_request: Rate { burst_bytes: u64::MAX, ..Rate::STOPPED }, ..Config::default() };
-    assert_eq!(config.validate().unwrap_err().setting, "rate_request.burst_bytes");
+    assert_eq!(config.validate().unwrap_err().setting, "rate_request_burst_bytes");
 }
 
 /// A rate without a burst would set no limit, nor would a burst without a rate.
@@ -148,10 +148,10 @@ fn half_a_rate_request_is_refused_with_what_is_missing() {
         assert_eq!(refused(possible), Ok(()));
     }
     let error = refused(Rate { burst_bytes: 0, ..whole }).unwrap_err();
-    assert_eq!(error.setting, "rate_request.burst_bytes");
+    assert_eq!(error.setting, "rate_request_burst_bytes");
     assert!(error.expected.contains("(1000000)") && error.expected.contains("0 lifts the limit"), "{error}");
     let error = refused(Rate { bytes_per_s: Rate::UNLIMITED.bytes_per_s, ..whole }).unwrap_err();
-    assert_eq!(error.setting, "rate_request.bytes_per_s");
+    assert_eq!(error.setting, "rate_request_bytes_per_s");
     assert!(error.expected.contains("(20000)"), "{error}");
 }
 
