@@ -53,6 +53,8 @@ int main(int count, char **arguments) {
   datagram_socket *writer = datagram(database, "127.0.0.1", port, 1);
   reader = datagram(database, "127.0.0.1", port + 1, 2);
   CHECK(writer != NULL && reader != NULL && datagram_set_destination(writer, 2) == 0);
+  CHECK(datagram_set_destination(writer, 1) == -1 && errno == ENOENT && strstr(datagram_error(), "own"));
+  CHECK(datagram_set_destination(writer, 3) == -1 && errno == ENOENT && strstr(datagram_error(), "database"));
   char block[64];
   pthread_t threads[THREADS];
   int sizes[THREADS];

@@ -51,8 +51,8 @@ datagram_socket *datagram(datagram_addrdb *addrdb, const char *myaddr, int mypor
 void datagram_close(datagram_socket *sock);
 
 /* Chooses whom datagram_write writes to: (id, sock), or (sock, id) as in the paper's sample. 0, or
- * -1: ENOENT, the id is not in the database; EINVAL, in a destructor of the thread's data or a function of atexit, for
- * which it is not kept. */
+ * -1: ENOENT, the id is not in the database, or is the socket's own; EINVAL, in a destructor of the thread's data
+ * or a function of atexit, for which it is not kept. */
 int datagram_destination(int id, datagram_socket *sock);
 int datagram_set_destination(datagram_socket *sock, int id);
 

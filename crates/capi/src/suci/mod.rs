@@ -129,7 +129,7 @@ pub unsafe extern "C" fn datagram(
         addresses.remove(&myid);
         let node = Node::bind(address, database.config.clone())
             .map_err(|error| Refusal::new(error.raw_os_error().unwrap_or(libc::EINVAL), error))?;
-        Ok(Box::into_raw(Box::new(datagram_socket::new(node, addresses))))
+        Ok(Box::into_raw(Box::new(datagram_socket::new(node, myid, addresses))))
     })
 }
 

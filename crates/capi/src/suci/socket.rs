@@ -22,6 +22,7 @@ const CHANNEL: u16 = 0;
 #[allow(non_camel_case_types)]
 pub struct datagram_socket {
     pub(super) node: Node,
+    id: c_int,
     addresses: HashMap<c_int, SocketAddr>,
     ids: HashMap<SocketAddr, c_int>,
     state: Mutex<State>,
@@ -63,10 +64,11 @@ fn of_thread<T>(
 }
 
 impl datagram_socket {
-    pub(super) fn new(node: Node, addresses: HashMap<c_int, SocketAddr>) -> Self {
+    pub(super) fn new(node: Node, id: c_int, addresses: HashMap<c_int, SocketAddr>) -> Self {
         let ids = addresses.iter().map(|(id, address)| (*address, *id)).collect();
         Self {
             node,
+            id,
             addresses,
             ids,
             state: Mutex::default(),
@@ -111,7 +113,9 @@ impl datagram_socket {
 
     fn address(&self, id: c_int) -> Result<SocketAddr, Refusal> {
         let known = self.addresses.get(&id).copied();
-        known.ok_or_else(|| Refusal::new(libc::ENOENT, format!("id {id} is not in the address database")))
+        let why =
+            if id == self.id { "the socket's own, and no peer of it" } else { "not in the address database" };
+        known.ok_or_else(|| Refusal::new(libc::ENOENT, format!("id {id} is {why}")))
     }
 
     /// The session with `id`, opened if there is none.
