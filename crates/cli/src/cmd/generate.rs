@@ -21,9 +21,16 @@ impl CompletionsCommand {
     /// Runs it for the command line `C`.
     pub fn run<C: CommandFactory>(&self) {
         let mut completions = Vec::new();
-        clap_complete::generate(self.shell, &mut C::command(), "denrei", &mut completions);
+        clap_complete::generate(self.shell, &mut shown(&C::command()), "denrei", &mut completions);
         output::text(&String::from_utf8_lossy(&completions));
     }
+}
+
+/// The command line without the commands that its help hides, which completions would offer all the same.
+fn shown(whole: &Command) -> Command {
+    let parts = whole.get_subcommands().filter(|part| !part.is_hide_set()).cloned();
+    let version = env!("CARGO_PKG_VERSION");
+    Command::new("denrei").version(version).propagate_version(true).subcommands(parts)
 }
 
 /// Write a manual page per command.

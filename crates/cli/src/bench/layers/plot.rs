@@ -91,7 +91,8 @@ fn panel(area: &Area<'_>, figure: Figure, rows: &[&Row]) -> Result<()> {
     let all = || lines.iter().flat_map(|line| &line.points);
     let range = |value: fn(&(f64, f64)) -> f64| {
         let (least, most) = (all().map(value).fold(f64::MAX, f64::min), all().map(value).fold(1.0, f64::max));
-        (least.min(most) * 0.8..most * 1.25).log_scale()
+        let (from, to) = (least.min(most) * 0.8, most * 1.25);
+        (from..to).log_scale().with_key_points(named(from, to))
     };
     let mut chart = ChartBuilder::on(area)
         .caption(figure.title(), ("sans-serif", 15))
@@ -102,12 +103,7 @@ fn panel(area: &Area<'_>, figure: Figure, rows: &[&Row]) -> Result<()> {
         .map_err(drawing)?;
     let mesh = &mut chart.configure_mesh();
     let axis = mesh.x_desc(figure.axis()).y_desc("ns per PDU").light_line_style(WHITE);
-    // Of each decade as many labels as have room.
-    let number = |value: &f64| match value / 10_f64.powf((value.log10() + 1e-9).floor()) {
-        digit if [1.0, 2.0, 5.0].iter().any(|shown| (digit - shown).abs() < 0.01) => format!("{value:.0}"),
-        _ => String::new(),
-    };
-    axis.x_label_formatter(&number).y_label_formatter(&number).draw().map_err(drawing)?;
+    axis.x_label_formatter(&f64::to_string).y_label_formatter(&f64::to_string).draw().map_err(drawing)?;
     for Line { layers, kind, points } in lines {
         let colour = layers.checked_sub(1).map_or(PAPER, |index| COLOURS[index % COLOURS.len()]);
         let drawn = match dashes(kind) {
@@ -120,6 +116,14 @@ fn panel(area: &Area<'_>, figure: Figure, rows: &[&Row]) -> Result<()> {
         drawn.map_err(drawing)?;
     }
     Ok(())
+}
+
+/// What an axis names: one, two and five of each decade. `plotters` names nothing below the first power of ten, and
+/// where two decades begin nothing but those.
+fn named(from: f64, to: f64) -> Vec<f64> {
+    let decades = from.log10().floor() as i32..=to.log10().floor() as i32;
+    let all = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(decade)));
+    all.filter(|value| (from..=to).contains(value)).collect()
 }
 
 fn style(kind: &str, colour: RGBColor) -> ShapeStyle {
@@ -162,4 +166,16 @@ fn legend(area: &Area<'_>) -> Result<()> {
         entry(20 + 310 * column, 27 + 20 * row, says, kind, COLOURS[0])?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_names_on_both_sides_of_a_power_of_ten() {
+        assert_eq!(named(23.2, 212.5), [50.0, 100.0, 200.0]);
+        assert_eq!(named(0.8, 12.0), [1.0, 2.0, 5.0, 10.0]);
+        assert_eq!(named(1600.0, 6000.0), [2000.0, 5000.0]);
+    }
 }
