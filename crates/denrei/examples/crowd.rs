@@ -4,6 +4,8 @@
 //! Usage: `cargo run --release -p denrei --example crowd [PEERS] [EXCHANGES]`
 
 use denrei::{Bytes, ChannelId, Config, Drive, Node, PeerId};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Runs of each kind; the median counts.
@@ -30,11 +32,39 @@ fn median(mut runs: Vec<f64>) -> f64 {
     runs[runs.len() / 2]
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let peers: usize = arguments.next().map_or(Ok(1000), |peers| peers.parse())?;
-    let exchanges: u32 = arguments.next().map_or(Ok(20_000), |count| count.parse())?;
+/// Peers and exchanges, or the status to end with.
+fn numbers(arguments: &[String]) -> Result<(usize, u32), ExitCode> {
+    const USAGE: &str = "usage: crowd [PEERS] [EXCHANGES]\n\n\
+        PEERS: how many are idle, 1000 if not given\nEXCHANGES: of each run, 1 or more, 20000 if not given";
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return Err(ExitCode::SUCCESS);
+    }
+    let peers = arguments.first().map_or(Some(1000), |peers| peers.parse().ok());
+    let exchanges = arguments.get(1).map_or(Some(20_000), |count| count.parse().ok());
+    match (peers, exchanges) {
+        (Some(peers), Some(exchanges @ 1..)) if arguments.len() <= 2 => Ok((peers, exchanges)),
+        _ => {
+            eprintln!("crowd: {:?} are not these numbers\n{USAGE}", arguments.join(" "));
+            Err(ExitCode::from(2))
+        }
+    }
+}
 
+/// Every Node has some descriptors, and a process 1,024 as a rule unless it asks for those that it may have.
+fn ask_for_descriptors() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Where it is refused, the Node that is one too many says so.
+        _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let (peers, exchanges) = match numbers(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(numbers) => numbers,
+        Err(status) => return Ok(status),
+    };
+    ask_for_descriptors();
     let echo = Node::bind("127.0.0.1:0", busy_polling())?;
     let addr = echo.local_addr();
     std::thread::spawn(move || {
@@ -67,5 +97,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (alone_us, crowded_us) = (median(alone_us), median(crowded_us));
     println!("one peer:    {alone_us:.2} µs a round trip");
     println!("{peers} peers: {crowded_us:.2} µs a round trip, {:.3} of the former", crowded_us / alone_us);
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ use denrei_proto::{Config, Endpoint};
 use denrei_wire::{DatagramMeta, Instant, TransmitBuf};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -128,8 +129,30 @@ fn measure(config: Config, peers: u32) -> (f64, u64) {
     (f64::from(peers) / seconds, kept / u64::from(peers))
 }
 
-fn main() -> Result<(), std::num::ParseIntError> {
-    let peers = std::env::args().nth(1).map_or(Ok(1000), |peers| peers.parse())?;
+/// How many peers, or the status to end with.
+fn peers_of(arguments: &[String]) -> Result<u32, ExitCode> {
+    const USAGE: &str = "usage: crowd_sealed [PEERS]\n\nPEERS: 1 to 65536, 1000 if not given";
+    match arguments {
+        [] => Ok(1000),
+        [help] if help == "--help" || help == "-h" => {
+            println!("{USAGE}");
+            Err(ExitCode::SUCCESS)
+        }
+        wrong => match (wrong.len(), wrong[0].parse()) {
+            (1, Ok(peers @ 1..=65_536)) => Ok(peers),
+            _ => {
+                eprintln!("crowd_sealed: {:?} is no whole number from 1 to 65536\n{USAGE}", wrong.join(" "));
+                Err(ExitCode::from(2))
+            }
+        },
+    }
+}
+
+fn main() -> ExitCode {
+    let peers = match peers_of(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(peers) => peers,
+        Err(status) => return status,
+    };
     let plain = Config { keepalive: None, ..Config::default() };
     let key = Some(ClusterKey::from_bytes([7; 32]));
     let sealed = Config { cluster_key: key, ..plain.clone() };
@@ -143,5 +166,5 @@ fn main() -> Result<(), std::num::ParseIntError> {
             "{name}: {per_s:.0} handshakes answered a second on one core; {bytes} bytes for each of {peers} idle peers"
         );
     }
-    Ok(())
+    ExitCode::SUCCESS
 }
