@@ -30,7 +30,8 @@ impl Installed {
             let beside = std::env::current_exe().unwrap();
             let library = beside.parent().unwrap().join("libdenrei_c.a");
             let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("install");
-            succeed(Command::new(script).arg(library).arg(installed.prefix()));
+            // A relative prefix is written into denrei.pc whole.
+            succeed(Command::new(script).current_dir(&installed.dir).arg(library).arg("prefix"));
             installed
         })
     }
