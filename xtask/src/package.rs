@@ -91,7 +91,10 @@ pub fn run(arguments: &PackageArgs) -> anyhow::Result<ExitCode> {
     }
     install(&binaries, &tree, Path::new("/usr"))?;
     strip(&tree.join("usr"))?;
-    document(&tree.join("usr/share"))?;
+    let share = tree.join("usr/share");
+    document(&share)?;
+    // Debian's zsh looks for what packages bring in a place of its own.
+    std::fs::rename(share.join("zsh/site-functions"), share.join("zsh/vendor-completions"))?;
     let file = match arguments.tool.unwrap_or_else(Tool::found) {
         Tool::CargoDeb => by_cargo_deb(&arguments.into, arguments.fast)?,
         Tool::DpkgDeb => by_dpkg_deb(&tree, &arguments.into, arguments.fast)?,

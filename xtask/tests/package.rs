@@ -126,7 +126,7 @@ fn is_complete(usr: &Path) {
         "share/doc/denrei/copyright",
         "share/bash-completion/completions/denrei",
         "share/fish/vendor_completions.d/denrei.fish",
-        "share/zsh/site-functions/_denrei",
+        "share/zsh/vendor-completions/_denrei",
     ] {
         assert!(usr.join(file).is_file(), "{file}");
     }
