@@ -30,8 +30,7 @@ pub enum denrei_event_kind {
     DENREI_EVENT_DONE_WRITING = 7,
     /// The peer wants no more. Text, and the messages that were dropped.
     DENREI_EVENT_DONE_READING = 8,
-    /// The session is over. Reason, code, text, and the messages of which it is not known that they
-    /// arrived; one that expired is among them if the peer may not know that.
+    /// The session is over. Reason, code, text, and the messages that may be lost, see denrei_event_messages.
     DENREI_EVENT_PEER_LOST = 9,
     /// A message of denrei_send_within was dropped because it was late, or would be. What seemed lost of it may only be
     /// slow: then it arrives all the same. Channel, number.
@@ -275,7 +274,9 @@ pub unsafe extern "C" fn denrei_event_count(event: *const denrei_event) -> u64 {
 }
 
 /// The messages of which it is not known that they arrived, oldest first per channel, and in
-/// `count` how many; valid until the event is freed. NULL if there are none.
+/// `count` how many; valid until the event is freed. NULL if there are none. Among them are those that have arrived, but
+/// follow one of them on its channel, which nobody is handed without it, unless DENREI_EVENT_ACKNOWLEDGED told of them;
+/// and one that expired, if the peer may not know that.
 ///
 /// # Safety
 /// `event` is NULL or an event, `count` a place for a number.

@@ -159,7 +159,7 @@ pub enum Event {
     PeerDoneReading {
         /// The peer.
         peer: PeerId,
-        /// What was queued for it and not acknowledged. One that expired is among them if the peer may not know that.
+        /// What was queued for it and may not have been handed over, as for [`PeerLost`](Event::PeerLost).
         unacknowledged: Vec<MessageId>,
     },
     /// The session is over. Messages that were received before remain readable.
@@ -170,9 +170,10 @@ pub enum Event {
         addr: SocketAddr,
         /// Why.
         reason: LostReason,
-        /// Messages to it of which it is not known that they arrived, oldest first per channel. What
-        /// follows one of them on its channel may have arrived and not have been handed over. One
-        /// that expired is among them if the peer may not know that.
+        /// Messages to it of which it is not known that they arrived, oldest first per channel, and those that have,
+        /// but follow one of them on its channel, which nobody is handed without it. Of these, those whose
+        /// acknowledgement was [reported](Event::Acknowledged) are not among them. One that expired is if the peer may
+        /// not know that.
         unacknowledged: Vec<MessageId>,
     },
 }

@@ -5,11 +5,13 @@
 
 mod aside;
 mod late;
+mod outgoing;
 mod unpaced;
 
 pub(crate) use late::Expired;
 
 use aside::Aside;
+use outgoing::{Outgoing, Progress};
 
 use crate::config::MESSAGE_COST_BYTES;
 use crate::sent::SentFrame;
@@ -28,67 +30,6 @@ const MESSAGES_LOOKED_AT: usize = 256;
 
 /// Slots a queue keeps when it is empty.
 const IDLE_SLOTS: usize = 4;
-
-/// A message between `send` and its acknowledgement.
-#[derive(Debug)]
-struct Outgoing {
-    data: Bytes,
-    completion: Completion,
-    /// It goes before those that are not, if they have not been begun.
-    is_first: bool,
-    progress: Progress,
-    /// Bytes sent for the first time.
-    sent: u64,
-    /// Bytes acknowledged.
-    acked: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    /// Nothing sent.
-    Queued,
-    /// Charged to the channel's credit and on its way.
-    Unasked,
-    /// OFFER sent; so many bytes granted.
-    Offered { limit: u64 },
-    /// Too late; the receiver is being told. `charged`: octets of credit it was charged beyond the 64
-    /// of every message, and whether these were.
-    Skipped { charged: u64, billed: bool },
-    /// Acknowledged, refused or dropped.
-    Done,
-}
-
-impl Progress {
-    /// Whether the message is still to be delivered.
-    fn is_open(self) -> bool {
-        !matches!(self, Self::Skipped { .. } | Self::Done)
-    }
-}
-
-impl Outgoing {
-    fn new(data: Bytes, completion: Completion, is_first: bool) -> Self {
-        Self { data, completion, is_first, progress: Progress::Queued, sent: 0, acked: 0 }
-    }
-
-    fn len(&self) -> u64 {
-        self.data.len() as u64
-    }
-
-    fn flags(&self) -> u8 {
-        let report = if self.completion == Completion::Delivered { message_flags::REPORT } else { 0 };
-        let offered =
-            if matches!(self.progress, Progress::Offered { .. }) { message_flags::OFFERED } else { 0 };
-        report | offered
-    }
-
-    /// Bytes that may have been sent by now.
-    fn limit(&self) -> u64 {
-        match self.progress {
-            Progress::Offered { limit } => limit.min(self.len()),
-            _ => self.len(),
-        }
-    }
-}
 
 /// What [`SendChannel::write`] did.
 #[derive(Debug, PartialEq, Eq)]
@@ -285,10 +226,10 @@ impl SendChannel {
     }
 
     /// Messages that are not acknowledged, oldest first; with those given up of which the receiver may
-    /// not know: it hands over nothing behind them.
+    /// not know, and those behind them of which the application knows nothing yet: it is handed over nothing behind them.
     pub fn unacknowledged(&self) -> impl Iterator<Item = u64> {
-        let undone = |(_, message): &(usize, &Outgoing)| message.progress != Progress::Done;
-        self.queue.iter().enumerate().filter(undone).map(|(index, _)| self.base + index as u64)
+        let may_be_lost = |(_, message): &(usize, &Outgoing)| message.progress.may_be_lost();
+        self.queue.iter().enumerate().filter(may_be_lost).map(|(index, _)| self.base + index as u64)
     }
 
     /// Writes the next frame into `out`, if one may be sent and fits.
@@ -395,7 +336,7 @@ impl SendChannel {
     /// A run of whole messages has arrived; hands each that is done by it to `finished`.
     pub fn on_messages_acked(&mut self, first: u64, count: u64, mut finished: impl FnMut(Finished)) {
         for number in first..first + count {
-            if let Some(done) = self.finish(number) {
+            if let Some(done) = self.finish_as(number, Outgoing::arrived) {
                 finished(done);
             }
         }
@@ -405,7 +346,7 @@ impl SendChannel {
     pub fn on_fragment_acked(&mut self, number: u64, len: u64) -> Option<Finished> {
         let message = self.get_mut(number).filter(|message| message.progress.is_open())?;
         message.acked += len;
-        if message.acked >= message.len() { self.finish(number) } else { None }
+        if message.acked >= message.len() { self.finish_as(number, Outgoing::arrived) } else { None }
     }
 
     /// Drops all messages: the receiver has no such channel. Hands each to `dropped`.
@@ -445,17 +386,21 @@ impl SendChannel {
         self.queue.get_mut(number.checked_sub(self.base)? as usize)
     }
 
-    /// A message is done, as it has arrived or the SKIP of it has.
+    /// A message is done for the application, too: refused, dropped, or the SKIP of it has arrived.
     pub fn finish(&mut self, number: u64) -> Option<Finished> {
-        let message = self.get_mut(number).filter(|message| message.progress != Progress::Done)?;
+        self.finish_as(number, |_| Progress::DONE)
+    }
+
+    fn finish_as(&mut self, number: u64, end: impl FnOnce(&Outgoing) -> Progress) -> Option<Finished> {
+        let message = self.get_mut(number).filter(|message| !message.progress.is_done())?;
         let expired = !message.progress.is_open();
-        message.progress = Progress::Done;
+        message.progress = end(message);
         let finished = Finished { number, bytes: message.len(), completion: message.completion, expired };
         message.data = Bytes::new();
         if let Some(late) = &mut self.late {
             late.forget(number);
         }
-        while self.queue.front().is_some_and(|message| message.progress == Progress::Done) {
+        while self.queue.front().is_some_and(|message| message.progress.is_done()) {
             self.queue.pop_front();
             self.base += 1;
             self.next_new = self.next_new.saturating_sub(1);

@@ -27,7 +27,8 @@ pub(crate) struct Event {
     code: Option<u16>,
     /// Why the session is over, for people; what happened, if the kind is "other".
     reason: Option<String>,
-    /// The messages of which it is not known that they arrived: pairs of channel and number.
+    /// The messages of which it is not known that they arrived, and those that follow one of them on its channel, which
+    /// nobody is handed without it, unless "acknowledged" told of them: pairs of channel and number.
     unacknowledged: Vec<(u16, u64)>,
 }
 

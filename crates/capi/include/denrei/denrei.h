@@ -146,8 +146,7 @@ typedef enum {
    */
   DENREI_EVENT_DONE_READING = 8,
   /**
-   * The session is over. Reason, code, text, and the messages of which it is not known that they
-   * arrived; one that expired is among them if the peer may not know that.
+   * The session is over. Reason, code, text, and the messages that may be lost, see denrei_event_messages.
    */
   DENREI_EVENT_PEER_LOST = 9,
   /**
@@ -1635,11 +1634,14 @@ uint64_t denrei_event_count(const denrei_event *event);
 
 /**
  * The messages of which it is not known that they arrived, oldest first per channel, and in
- * `count` how many; valid until the event is freed. NULL if there are none.
+ * `count` how many; valid until the event is freed. NULL if there are none. Among them are those that have arrived, but
+ * follow one of them on its channel, which nobody is handed without it, unless DENREI_EVENT_ACKNOWLEDGED told of them;
+ * and one that expired, if the peer may not know that.
  *
  * `event` is NULL or an event, `count` a place for a number.
  */
-const denrei_message_id *denrei_event_messages(const denrei_event *event, uintptr_t *count);
+const denrei_message_id *denrei_event_messages(const denrei_event *event,
+                                               uintptr_t *count);
 
 /**
  * Why the session is over.

@@ -160,7 +160,12 @@ impl SendChannel {
                 continue;
             }
             self.aside().unreported.remove(at);
-            delivered(number, self.finish(number));
+            let finished = self.finish(number);
+            // Nor was anything before it lost, though word of that may be missing.
+            if let Some(message) = self.get_mut(number) {
+                message.progress = Progress::DONE;
+            }
+            delivered(number, finished);
         }
     }
 }

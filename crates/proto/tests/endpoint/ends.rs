@@ -304,6 +304,38 @@ fn what_was_on_its_way_when_the_other_side_was_done_reading_may_come_after_close
     assert_eq!((pair.received[0].len(), pair.received[1].len()), (1, 1));
 }
 
+/// They are there, and nobody is handed them: who sends again what may be lost would never send these.
+fn what_follows_a_lost_message_on_its_channel_may_be_lost_unless_it_was_reported() {
+    let (mut pair, peer) = Pair::met(Config::default());
+    let on = |channel| ChannelId { peer, channel };
+    pair.connected = false;
+    pair.ends[0].send(on(0), "lost".into(), Completion::None).unwrap();
+    pair.drain(0);
+    pair.connected = true;
+    for (channel, completion) in [
+        (0, Completion::None),
+        (0, Completion::Acknowledged),
+        (0, Completion::Delivered),
+        (1, Completion::None),
+    ] {
+        pair.ends[0].send(on(channel), "there".into(), completion).unwrap();
+    }
+    let before = pair.acknowledged(0);
+    while pair.acknowledged(0) == before {
+        pair.run(net::DELAY / 16);
+    }
+    pair.ends[0].abort(pair.now, peer, 7, "out of patience").unwrap();
+    pair.drain(0);
+    let lost = pair.events[0].iter().find_map(|event| match event {
+        Event::PeerLost { unacknowledged, .. } => Some(unacknowledged.clone()),
+        _ => None,
+    });
+    let numbers = lost.unwrap().into_iter().map(|id| (id.channel.channel, id.number));
+    assert_eq!(numbers.collect::<Vec<_>>(), [(0, 1), (0, 2), (0, 4)], "after the first of all");
+    let had: Vec<u16> = pair.received[1].iter().map(|message| message.channel.channel).collect();
+    assert_eq!(had, [0, 1], "the first of all, and that of the other channel");
+}
+
 /// Who has nothing to say would hear of a session that it does not have any more, and not why; of a process that is
 /// gone it would hear nothing.
 fn an_end_is_heard_although_one_packet_is_lost() {
@@ -365,6 +397,7 @@ crate::ways::tests! { plain sealed staged => {
     close_flushes_and_abort_does_not,
     done_reading_drops_what_is_queued_and_says_so,
     what_was_on_its_way_when_the_other_side_was_done_reading_may_come_after_close_write,
+    what_follows_a_lost_message_on_its_channel_may_be_lost_unless_it_was_reported,
     an_end_is_heard_although_one_packet_is_lost,
     sides_that_end_at_once_do_not_tell_each_other_again_and_again,
     a_probe_that_has_not_left_is_not_fired_again,

@@ -74,8 +74,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// `gap`: an earlier message of the channel was reported unacknowledged, so that this one may
-    /// have arrived and yet never have had its turn.
+    /// `gap`: an earlier message of the channel was reported unacknowledged, so that this one, whose acknowledgement was
+    /// reported, may have arrived and yet never have had its turn.
     fn judge_message(
         &self,
         side: SessionNo,
@@ -107,7 +107,8 @@ impl Oracle {
             }
             _ => {}
         }
-        if arrived || (gap && lost) || self.reader_is_excused(side) {
+        let waits_in_vain = gap && lost && message.fate == Fate::Acknowledged;
+        if arrived || waits_in_vain || self.reader_is_excused(side) {
             return Ok(());
         }
         let fate = if lost { "the session is over" } else { "the session is alive" };
