@@ -6,7 +6,10 @@
 use crate::fabric::root;
 use anyhow::{Context, bail};
 use clap::Args;
+use nix::sys::stat::{Mode, umask};
+use std::fs::Permissions;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -39,6 +42,7 @@ pub struct Built {
 /// Installs.
 pub fn run(arguments: &InstallArgs) -> anyhow::Result<ExitCode> {
     let binaries = arguments.built.directory()?;
+    for_all();
     let destination = std::env::var_os("DESTDIR").map(PathBuf::from).unwrap_or_default();
     // It is written into files that are used from elsewhere.
     let prefix = std::path::absolute(&arguments.prefix).context("where the prefix is cannot be told")?;
@@ -106,6 +110,11 @@ pub fn install(binaries: &Path, destination: &Path, prefix: &Path) -> anyhow::Re
     Ok(())
 }
 
+/// What is made from now on is for all users of the host, as whoever installs it may want nothing else of theirs to be.
+pub fn for_all() {
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+}
+
 fn make_parent(path: &Path) -> anyhow::Result<()> {
     let parent = path.parent().unwrap_or(path);
     std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))
@@ -119,8 +128,9 @@ pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     {
         return Err(error).with_context(|| format!("cannot replace {}", to.display()));
     }
-    std::fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
-    Ok(())
+    let failed = || format!("cannot copy {} to {}", from.display(), to.display());
+    std::fs::copy(from, to).with_context(failed)?;
+    std::fs::set_permissions(to, Permissions::from_mode(0o755)).with_context(failed)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! cargo-deb makes the package of it, or, where that is not installed, dpkg-deb the same one (ADR 35).
 
 use crate::fabric::root;
-use crate::install::{Built, install, succeed};
+use crate::install::{Built, for_all, install, succeed};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
@@ -81,6 +81,7 @@ struct Deb {
 /// Makes the package; prints where it is.
 pub fn run(arguments: &PackageArgs) -> anyhow::Result<ExitCode> {
     let binaries = arguments.built.directory()?;
+    for_all();
     // The assets of the metadata are there and nowhere else.
     let tree = root().join("target/package/root");
     if tree.exists() {

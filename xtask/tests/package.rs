@@ -40,13 +40,18 @@ fn binaries() -> Option<PathBuf> {
 
 /// Has a tool make the package.
 fn packaged(binaries: &Path, into: &Path, tool: &str) -> PathBuf {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    // It is for all, as those who make it may want nothing else of theirs to be.
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 077; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_xtask")]);
     command.args(["package", "--fast", "--tool", tool]).arg("--into").arg(into);
     let package = PathBuf::from(text(command.arg("--binaries").arg(binaries)).lines().last().unwrap());
     let fields = text(Command::new("dpkg-deb").arg("--field").arg(&package));
     assert!(fields.contains("Package: denrei\n") && fields.contains("Depends: libc6"), "{fields}");
     let control = text(Command::new("dpkg-deb").arg("--info").arg(&package).arg("triggers"));
     assert_eq!(control, "activate-noawait ldconfig\n");
+    let list = text(Command::new("dpkg-deb").arg("--contents").arg(&package));
+    let closed = list.lines().filter(|line| !["r--", "r-x", "rwx"].contains(&&line[7..10]));
+    assert_eq!(closed.collect::<Vec<_>>(), [""; 0], "whoever did not make it may read it");
     package
 }
 

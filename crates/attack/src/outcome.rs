@@ -116,7 +116,7 @@ impl std::fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "  victim: memory {} → at most {} KiB; CPU {} ms, of which about {} for the honest transfer",
+            "  victim: memory {} KiB before, at most {} since; CPU {} ms, where so long a transfer alone takes about {}",
             self.rss_before_bytes >> 10,
             self.rss_peak_bytes >> 10,
             self.cpu_ms,

@@ -491,8 +491,8 @@ fn the_doctor_says_what_it_finds() {
         assert!(check["name"].is_string() && check["found"].is_string(), "{line}");
     }
     assert!(stdout(&denrei(&["doctor"])).contains("what to do"));
-    let few = format!("ulimit -n 6; exec {} doctor --json", env!("CARGO_BIN_EXE_denrei"));
-    let output = Command::new("sh").args(["-c", &few]).output().expect("a shell runs");
+    let few = ["-c", "ulimit -n 6; exec \"$0\" doctor --json", env!("CARGO_BIN_EXE_denrei")];
+    let output = Command::new("sh").args(few).output().expect("a shell runs");
     assert_eq!(output.status.code(), Some(1));
     let udp: serde_json::Value = serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap();
     assert_eq!(udp["advice"], "let this process open more files: ulimit -n 256");

@@ -15,15 +15,15 @@ const COPY_BELOW_BYTES: usize = 4096;
 /// A message that lives in an object's memory. The object is kept, and its export, until denrei lets
 /// go of the message.
 pub(crate) fn message_of(data: &Bound<'_, PyAny>, copy: bool) -> PyResult<Bytes> {
-    let buffer = contiguous(data)?;
+    let buffer = contiguous(data, "send a contiguous copy of it")?;
     if copy || buffer.len_bytes() < COPY_BELOW_BYTES {
         return Ok(Bytes::copy_from_slice(octets(&buffer)));
     }
     Ok(Bytes::from_owner(Lent { buffer: Some(buffer) }))
 }
 
-/// The export of an object whose memory is in one piece, whatever its items are.
-fn contiguous(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
+/// The export of an object whose memory is in one piece, whatever its items are; what to do `instead` if it is not.
+fn contiguous(object: &Bound<'_, PyAny>, instead: &str) -> PyResult<PyUntypedBuffer> {
     let buffer = match PyUntypedBuffer::get(object) {
         // What has no dimensions, such as a NumPy scalar, PyO3 does not take.
         Err(error) if error.is_instance_of::<PyBufferError>(object.py()) => {
@@ -32,7 +32,7 @@ fn contiguous(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
         buffer => buffer,
     }?;
     if !buffer.is_c_contiguous() {
-        return Err(PyValueError::new_err("the buffer is not contiguous: send a contiguous copy of it"));
+        return Err(PyValueError::new_err(format!("the buffer is not contiguous in C's order: {instead}")));
     }
     if has_objects(buffer.format().to_bytes()) {
         let what = "the buffer's items are Python objects, of which it has the addresses: `send_object` sends what they are";
@@ -93,7 +93,7 @@ pub(crate) struct Target {
 
 impl Target {
     pub fn new(into: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = contiguous(into)?;
+        let buffer = contiguous(into, "receive into one that is, and copy from there")?;
         if buffer.readonly() {
             return Err(PyValueError::new_err("the buffer cannot be written to"));
         }

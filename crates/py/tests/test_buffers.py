@@ -23,3 +23,20 @@ def test_addresses_of_python_objects_are_neither_sent_nor_written_over(dtype):
         fields = np.zeros(2_000_000, dtype=[("O", "u1")])
         offered.peer.accept(offered.channel, offered.number, fields)
         assert len(b.recv(timeout=10)) == 0
+
+
+def test_what_is_not_in_one_piece_is_refused_with_what_to_do_instead():
+    with denrei.Node(drive="thread") as a, denrei.Node(offers="ask") as b:
+        peer = a.connect(b.address)
+        table = np.zeros((2000, 1000), dtype="u1")
+        for piece in (table[:, ::2], table.T):
+            with pytest.raises(ValueError, match="C's order: send a contiguous copy"):
+                peer.send(piece)
+        peer.send(bytes(2_000_000))
+        while (offered := b.event(timeout=10)).kind != "offered":
+            pass
+        # A copy of the target would be filled, and not the target.
+        with pytest.raises(ValueError, match="C's order: receive into one that is"):
+            offered.peer.accept(offered.channel, offered.number, table.T)
+        offered.peer.accept(offered.channel, offered.number, table)
+        assert len(b.recv(timeout=10)) == 0
