@@ -171,9 +171,9 @@ pub enum Event {
         /// Why.
         reason: LostReason,
         /// Messages to it of which it is not known that they arrived, oldest first per channel, and those that have,
-        /// but follow one of them on its channel, which nobody is handed without it. Of these, those whose
-        /// acknowledgement was [reported](Event::Acknowledged) are not among them. One that expired is if the peer may
-        /// not know that.
+        /// but follow one of them on its channel, which nobody is handed without it; not those of the latter whose
+        /// acknowledgement was [reported](Event::Acknowledged). One that expired is among them if the peer may not
+        /// know that.
         unacknowledged: Vec<MessageId>,
     },
 }

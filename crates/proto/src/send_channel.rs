@@ -225,8 +225,8 @@ impl SendChannel {
         self.queue.is_empty()
     }
 
-    /// Messages that are not acknowledged, oldest first; with those given up of which the receiver may
-    /// not know, and those behind them of which the application knows nothing yet: it is handed over nothing behind them.
+    /// Messages that are not acknowledged, oldest first; with those given up of which the receiver may not know, and those
+    /// that have arrived behind either and that nothing was said of: a receiver hands over nothing behind a gap.
     pub fn unacknowledged(&self) -> impl Iterator<Item = u64> {
         let may_be_lost = |(_, message): &(usize, &Outgoing)| message.progress.may_be_lost();
         self.queue.iter().enumerate().filter(may_be_lost).map(|(index, _)| self.base + index as u64)

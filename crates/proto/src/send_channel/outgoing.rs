@@ -47,8 +47,8 @@ impl Progress {
         matches!(self, Self::Done { .. })
     }
 
-    /// Whether the receiver may never hand it over, of a message that is not the first to be done of its queue, and that
-    /// nobody has said of.
+    /// Whether the application has to hear of the message when the session ends: the receiver may not hand it over, and
+    /// nothing was said of it.
     pub fn may_be_lost(self) -> bool {
         self != Self::DONE
     }
