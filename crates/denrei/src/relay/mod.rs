@@ -6,8 +6,8 @@
 //! sender names the far peer by the address that stands for it: nothing in the protocol is special.
 //!
 //! What holds: a message is forwarded whole, exactly once and in the order of its channel while the
-//! relay lives. It is acknowledged hop by hop: what the relay has acknowledged and not forwarded is
-//! lost if the relay dies, or if the far peer does; senders are told that the peer is lost, and not
+//! relay lives. It is acknowledged, and reported as delivered, hop by hop: what the relay has acknowledged and not
+//! forwarded is lost if the relay dies, or if the far peer does; senders are told that the peer is lost, and not
 //! which of these messages arrived. A slow far side holds up its own pair and no other: the relay
 //! lowers the pair's rate as its queue grows, down to a stop (§13.2 of the protocol). A channel that is not
 //! read holds up no other of its pair: the relay leaves what is beyond its share of the queue to its credit.

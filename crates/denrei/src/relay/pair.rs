@@ -29,8 +29,9 @@ const RETRY: Duration = Duration::from_millis(5);
 /// A channel may hold one part in so many of what its pair may; more of it stays with the Node that receives it.
 const CHANNEL_PART: u64 = 4;
 
-/// How long the last messages may take to be acknowledged after the sender has gone.
-const FLUSH_LIMIT: Duration = Duration::from_secs(20);
+/// How long the last messages may take to be acknowledged where whoever sent them is lost. One that ends in order is told
+/// that all have arrived: those are waited for as long as who is to have them lives.
+const FLUSH_LIMIT: Duration = if cfg!(test) { Duration::from_millis(500) } else { Duration::from_secs(20) };
 
 /// END codes from here on are applications' (§8 of the protocol).
 const APPLICATION_CODES: u16 = 0x8000;
@@ -271,7 +272,8 @@ impl Pair {
                     let _ = self.far.close_write(self.far_peer);
                 }
                 Next::Ending(Ending::Gone(reason)) => {
-                    self.flush(&self.far, self.far_peer);
+                    let limit = (!is_orderly(&reason)).then_some(FLUSH_LIMIT);
+                    self.flush(&self.far, self.far_peer, limit);
                     self.close_far(&reason);
                     return self.end();
                 }
@@ -407,7 +409,7 @@ impl Pair {
                 self.fail(FAR_PEER_LOST, &refused("the peer beyond the relay", message));
             }
             Event::PeerLost { reason, .. } if is_orderly(&reason) => {
-                self.flush(&self.near, self.near_peer);
+                self.flush(&self.near, self.near_peer, Some(FLUSH_LIMIT));
                 let _ = self.near.close(self.near_peer);
                 self.end();
             }
@@ -426,7 +428,7 @@ impl Pair {
 
     /// Tells the sender why, behind what came back before, and ends the pair.
     pub(super) fn fail(&self, code: u16, why: &str) {
-        self.flush(&self.near, self.near_peer);
+        self.flush(&self.near, self.near_peer, Some(FLUSH_LIMIT));
         // First: whoever hears of the end of one session would end the other for that, and not for this.
         self.end();
         // One that is gone needs no word.
@@ -442,18 +444,16 @@ impl Pair {
         };
         // Closing takes a round trip; dropping the Node would cut it short. The other thread hears
         // that it is over.
-        let until = Instant::now() + FLUSH_LIMIT;
-        while is_orderly(reason) && !self.is_over() && Instant::now() < until {
+        while is_orderly(reason) && !self.is_over() {
             std::thread::sleep(PATIENCE / 10);
         }
     }
 
-    /// Waits until a side has acknowledged everything, unless the pair is ended meanwhile.
-    fn flush(&self, node: &Node, peer: PeerId) {
-        let until = Instant::now() + FLUSH_LIMIT;
-        while node.wait_acknowledged(peer, PATIENCE) == Ok(false) && !self.is_over() && Instant::now() < until
-        {
-        }
+    /// Waits until a side has acknowledged everything or is gone, for so long at most, unless the pair is ended meanwhile.
+    fn flush(&self, node: &Node, peer: PeerId, limit: Option<Duration>) {
+        let until = limit.map(|limit| Instant::now() + limit);
+        let in_time = || until.is_none_or(|until| Instant::now() < until);
+        while node.wait_acknowledged(peer, PATIENCE) == Ok(false) && !self.is_over() && in_time() {}
     }
 }
 

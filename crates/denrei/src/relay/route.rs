@@ -265,7 +265,7 @@ mod tests {
     use super::*;
     use crate::Drive;
     use crate::relay::{Relay, Route};
-    use denrei_proto::ChannelId;
+    use denrei_proto::{ChannelId, LostReason};
     use std::sync::mpsc::channel;
 
     const SOON: Duration = Duration::from_secs(20);
@@ -352,6 +352,42 @@ mod tests {
             }
         };
         assert_eq!(heard, denrei_proto::LostReason::Ended { code: 0x9123, reason: why });
+    }
+
+    /// The sender was told that all had arrived.
+    #[test]
+    fn who_does_not_read_for_long_has_everything_after_an_orderly_end() {
+        const MESSAGES: u32 = 300;
+        let narrow = || {
+            let mut config = Config { drive: Drive::Thread, ..Config::default() };
+            config.protocol.channel_credit_bytes = 64 << 10;
+            config.protocol.offer_above_bytes = 32 << 10;
+            Node::bind("127.0.0.1:0", config).unwrap()
+        };
+        let (sender, target) = (node(), narrow());
+        let relay = relay_to(target.local_addr(), &RelayConfig::default());
+        let to = ChannelId { peer: sender.connect(relay.addresses()[0]).unwrap(), channel: 0 };
+        for number in 0..MESSAGES {
+            let mut message = vec![0; 4_000];
+            message[..4].copy_from_slice(&number.to_be_bytes());
+            sender.send(to, message).unwrap();
+        }
+        sender.close(to.peer).unwrap();
+        while !matches!(
+            sender.event_timeout(SOON).unwrap(),
+            Event::PeerLost { reason: LostReason::Closed, .. }
+        ) {}
+        // Longer than the relay waits for who is lost, twice.
+        std::thread::sleep(Duration::from_secs(2));
+        for number in 0..MESSAGES {
+            let message = target.recv_timeout(SOON).unwrap().expect("all come");
+            assert_eq!(message.data[..4], number.to_be_bytes());
+        }
+        let until = Instant::now() + SOON;
+        while !relay.pairs().is_empty() {
+            assert!(Instant::now() < until, "and then it ends");
+            std::thread::yield_now();
+        }
     }
 
     /// Each thread of a pair takes up to 50 ms to notice.
