@@ -353,7 +353,8 @@ impl Pair {
             // A peer that wants no more may still speak; the sender hears of it from the other thread.
             Err(SendError::PeerDoneReading(_)) => {}
             Err(SendError::WouldBlock { .. }) => return false,
-            Err(SendError::PeerLost { reason, .. }) => self.fail_as(&reason),
+            // The other thread ends the pair, behind what came back before.
+            Err(SendError::PeerLost { .. } | SendError::UnknownPeer(_)) => self.await_end(),
             Err(error) => self.fail(FAR_PEER_LOST, &format!("the peer beyond the relay: {error}")),
         }
         true
@@ -444,7 +445,13 @@ impl Pair {
         };
         // Closing takes a round trip; dropping the Node would cut it short. The other thread hears
         // that it is over.
-        while is_orderly(reason) && !self.is_over() {
+        if is_orderly(reason) {
+            self.await_end();
+        }
+    }
+
+    fn await_end(&self) {
+        while !self.is_over() {
             std::thread::sleep(PATIENCE / 10);
         }
     }

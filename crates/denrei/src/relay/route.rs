@@ -390,6 +390,39 @@ mod tests {
         }
     }
 
+    /// The peer beyond was told that all had arrived.
+    #[test]
+    fn what_came_back_before_an_orderly_end_arrives_though_the_sender_still_sends() {
+        const MESSAGES: u32 = 200;
+        let (sender, target) = (node(), node());
+        let relay =
+            relay_to(target.local_addr(), &RelayConfig { pair_bytes: 1 << 20, ..RelayConfig::default() });
+        let to = ChannelId { peer: sender.connect(relay.addresses()[0]).unwrap(), channel: 0 };
+        sender.send(to, "hello").unwrap();
+        let back = target.recv_timeout(SOON).unwrap().expect("it comes").channel;
+        std::thread::scope(|scope| {
+            scope.spawn(|| while sender.send(to, vec![0; 5_000]).is_ok() {});
+            scope.spawn(|| {
+                (0..MESSAGES).for_each(|number| {
+                    let mut message = vec![0; 20_000];
+                    message[..4].copy_from_slice(&number.to_be_bytes());
+                    target.send(back, message).unwrap();
+                });
+                target.close(back.peer).unwrap();
+            });
+            // It is behind when the other ends.
+            std::thread::sleep(Duration::from_millis(300));
+            for number in 0..MESSAGES {
+                let message = sender.recv_timeout(SOON).unwrap().expect("all come");
+                assert_eq!(message.data[..4], number.to_be_bytes());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let orderly = LostReason::Ended { code: 0, reason: String::new() };
+        let ended = |event| matches!(event, Event::PeerLost { reason, .. } if reason == orderly);
+        while !ended(sender.event_timeout(SOON).expect("it ends")) {}
+    }
+
     /// Each thread of a pair takes up to 50 ms to notice.
     #[test]
     fn the_end_of_a_relay_takes_no_longer_for_many_pairs() {
