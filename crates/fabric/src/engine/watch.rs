@@ -114,6 +114,10 @@ impl Engine {
     /// Why a receive that finds no message is not to wait: a session broke while none waited, as the application
     /// computed or spoke with others. Said once.
     pub(super) fn why_no_receive(&mut self, source: Option<PeerIndex>) -> Option<Errno> {
+        // As a rule none did, and whether a peer has a successor takes two looks at tables.
+        if self.watch.broken.is_empty() && self.watch.last_broken.is_none() {
+            return None;
+        }
         let peer = source.or_else(|| self.watch.last_broken.map(|last| last.peer))?;
         if self.is_another(peer) {
             return None;
