@@ -5,11 +5,14 @@
 //! there is next to none, because the far Node is this pair's own: what it does not take its peer's credit
 //! holds back. In both directions a channel that its receiver does not read holds up no other of the pair.
 
+mod lost;
+
 use super::pace::Pace;
 use super::queue::Queue;
 use crate::{Incoming, Node};
 use bytes::Bytes;
 use denrei_proto::{ChannelId, Event, LostReason, MessageId, PeerId, SendError};
+use lost::Lost;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -29,8 +32,9 @@ const RETRY: Duration = Duration::from_millis(5);
 /// A channel may hold one part in so many of what its pair may; more of it stays with the Node that receives it.
 const CHANNEL_PART: u64 = 4;
 
-/// How long the last messages may take to be acknowledged where whoever sent them is lost. One that ends in order is told
-/// that all have arrived: those are waited for as long as who is to have them lives.
+/// How long the last messages may take to be acknowledged where whoever sent them is lost, towards the far peer since it
+/// last acknowledged one. A sender that ends in order is told that all have arrived: those are waited for as long as who is
+/// to have them lives.
 const FLUSH_LIMIT: Duration = if cfg!(test) { Duration::from_millis(500) } else { Duration::from_secs(20) };
 
 /// END codes from here on are applications' (§8 of the protocol).
@@ -123,6 +127,7 @@ pub(super) struct Pair {
     queue: Mutex<Held>,
     changed: Condvar,
     over: AtomicBool,
+    lost: Lost,
     /// What the sender refused of what came back, for people.
     refused: OnceLock<String>,
     /// With the time of the last look and what the far peer had acknowledged then, bytes.
@@ -154,6 +159,7 @@ impl Pair {
             queue: Mutex::default(),
             changed: Condvar::new(),
             over: AtomicBool::new(false),
+            lost: Lost::default(),
             refused: OnceLock::new(),
             pace: Mutex::new((Pace::new(), Instant::now(), 0)),
             forwarded_messages: AtomicU64::new(0),
@@ -206,6 +212,9 @@ impl Pair {
 
     /// The sender has sent its last.
     pub fn finish(&self, ending: Ending) {
+        if let Ending::Gone(reason) = &ending {
+            self.lost.note(reason);
+        }
         self.queue.lock().ending = Some(ending);
         self.changed.notify_all();
     }
@@ -272,8 +281,7 @@ impl Pair {
                     let _ = self.far.close_write(self.far_peer);
                 }
                 Next::Ending(Ending::Gone(reason)) => {
-                    let limit = (!is_orderly(&reason)).then_some(FLUSH_LIMIT);
-                    self.flush(&self.far, self.far_peer, limit);
+                    self.flush(&self.far, self.far_peer, None);
                     self.close_far(&reason);
                     return self.end();
                 }

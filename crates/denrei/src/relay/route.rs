@@ -164,7 +164,10 @@ impl RouteState {
     fn look(&self) {
         let over: Vec<Running> = {
             let mut pairs = self.pairs.lock();
-            pairs.values().for_each(|running| running.pair.regulate());
+            pairs.values().for_each(|running| {
+                running.pair.regulate();
+                running.pair.give_up_if_stuck();
+            });
             let over: Vec<PeerId> =
                 pairs.iter().filter(|(_, running)| running.is_done()).map(|(peer, _)| *peer).collect();
             over.iter().for_each(|peer| self.take_no_more_of(*peer));
