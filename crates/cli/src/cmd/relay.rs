@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Every route is an address of this host that stands for a peer beyond: who connects to LISTEN
 /// speaks with TARGET. To let both sides begin, give a route in each direction. The relay is a node
 /// like any other: it needs the cluster's key, and reads what it forwards. Messages arrive once, whole
-/// and in order while it lives; what it had acknowledged and not forwarded is lost if it dies. A slow
+/// and in order while it lives; what it had acknowledged and not forwarded is lost if it dies or is ended. A slow
 /// far side slows its own senders only. Groups do not go through: a group opened by a program hears nothing from
 /// members behind a relay, which are sent to by themselves, as `denrei cast` does. Runs until SIGINT,
 /// SIGTERM or SIGHUP end it; who speaks through it is told.
