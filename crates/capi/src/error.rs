@@ -245,6 +245,7 @@ impl From<BindError> for Failure {
             BindError::Config(_) => DENREI_CONFIG,
             BindError::Resolve(_) | BindError::NoAddress => DENREI_INVALID,
             BindError::Exposed { .. } => DENREI_EXPOSED,
+            BindError::KeyFile { .. } => DENREI_KEY,
             _ => DENREI_SYSTEM,
         };
         Self::new(code, error)

@@ -107,7 +107,8 @@ fn who_is_told_to_go_without_a_key_reads_none_of_the_environments() {
     };
     let refused = relay("--max-pairs=1").wait_with_output().unwrap();
     assert_eq!(refused.status.code(), Some(3));
-    assert!(stderr(&refused).contains("/no/such/file"), "{}", stderr(&refused));
+    let said = stderr(&refused);
+    assert!(said.contains("/no/such/file") && said.contains("DENREI_KEY_FILE names"), "{said}");
     let mut plain = relay("--insecure");
     let mut line = String::new();
     BufReader::new(plain.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -73,6 +73,7 @@ pub(crate) fn complete(
     variable: impl Fn(&'static str) -> Option<OsString>,
 ) -> Result<Config, BindError> {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let refused = |variable| move |source| BindError::KeyFile { variable, source };
     // Both are read whoever drives the Node: a slip of the pen shows at once, not with the next drive.
     let drive = named_drive(&variable)?;
     let shards = named_shards(&variable)?;
@@ -86,7 +87,7 @@ pub(crate) fn complete(
         && !config.insecure
         && let Some(path) = path(KEY_FILE)
     {
-        config.cluster_key = Some(read_cluster_key(&path)?);
+        config.cluster_key = Some(read_cluster_key(&path).map_err(refused(KEY_FILE))?);
     }
     if !config.has_key() {
         let named = [IDENTITY_FILE, ALLOW_FILE].into_iter().find_map(|name| Some((name, path(name)?)));
@@ -99,13 +100,13 @@ pub(crate) fn complete(
         && config.protocol.identity.is_none()
         && let Some(path) = path(IDENTITY_FILE)
     {
-        config.identity = Some(read_identity(&path)?);
+        config.identity = Some(read_identity(&path).map_err(refused(IDENTITY_FILE))?);
     }
     if config.allowed.is_empty()
         && config.protocol.allowed.is_empty()
         && let Some(path) = path(ALLOW_FILE)
     {
-        config.allowed = read_allow_list(&path)?;
+        config.allowed = read_allow_list(&path).map_err(refused(ALLOW_FILE))?;
     }
     Ok(config)
 }
@@ -160,7 +161,7 @@ mod tests {
             complete(Config::default(), |name| (![DRIVE, SHARDS].contains(&name)).then(|| "/nowhere".into()))
                 .unwrap_err()
                 .to_string();
-        assert!(missing.contains("/nowhere"), "{missing}");
+        assert!(missing.contains("/nowhere") && missing.contains(KEY_FILE), "{missing}");
     }
 
     #[test]

@@ -14,8 +14,13 @@ pub enum BindError {
     #[error("{0}")]
     Config(#[from] denrei_proto::ConfigError),
     /// A file that the environment names holds no key, or not as a secret.
-    #[error("{0}")]
-    KeyFile(#[from] crate::key_file::KeyFileError),
+    #[error("{source} ({variable} names this file)")]
+    KeyFile {
+        /// The variable of the environment.
+        variable: &'static str,
+        /// Why the file is of no use.
+        source: crate::key_file::KeyFileError,
+    },
     /// The address names nothing.
     #[error("the address to bind cannot be resolved: {0}")]
     Resolve(io::Error),

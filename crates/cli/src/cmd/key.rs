@@ -1,12 +1,12 @@
 //! The options of every command that opens a Node: which key protects it, or that none does.
 
 use super::wrong_arguments;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use denrei::{Config, environment, key_file};
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What protects the Nodes of a command.
 #[derive(Args, Clone, Debug, Default)]
@@ -98,13 +98,9 @@ impl KeyArgs {
     pub fn config(&self) -> Result<Config> {
         self.check()?;
         Ok(Config {
-            cluster_key: self.key_file.as_deref().map(key_file::read_cluster_key).transpose()?,
-            identity: self.identity_file.as_deref().map(key_file::read_identity).transpose()?,
-            allowed: self
-                .allow_file
-                .as_deref()
-                .map(key_file::read_allow_list)
-                .transpose()?
+            cluster_key: read(&self.key_file, environment::KEY_FILE, key_file::read_cluster_key)?,
+            identity: read(&self.identity_file, environment::IDENTITY_FILE, key_file::read_identity)?,
+            allowed: read(&self.allow_file, environment::ALLOW_FILE, key_file::read_allow_list)?
                 .unwrap_or_default(),
             insecure: self.insecure,
             ..Config::default()
@@ -123,10 +119,9 @@ impl KeyArgs {
 
     /// The same with the files that the environment names where none is given.
     pub fn or_environment(mut self) -> Self {
-        let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        self.key_file = self.key_file.or_else(|| named(environment::KEY_FILE));
-        self.identity_file = self.identity_file.or_else(|| named(environment::IDENTITY_FILE));
-        self.allow_file = self.allow_file.or_else(|| named(environment::ALLOW_FILE));
+        self.key_file = self.key_file.or_else(|| named_by(environment::KEY_FILE));
+        self.identity_file = self.identity_file.or_else(|| named_by(environment::IDENTITY_FILE));
+        self.allow_file = self.allow_file.or_else(|| named_by(environment::ALLOW_FILE));
         self
     }
 
@@ -148,5 +143,26 @@ impl KeyArgs {
         }
         args.extend(self.insecure.then(|| "--insecure".into()));
         args
+    }
+}
+
+/// The file that a variable of the environment names.
+fn named_by(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// What the file holds, if one is named; the error says so if it was `variable` that may have named it.
+fn read<T>(
+    path: &Option<PathBuf>,
+    variable: &str,
+    read: impl Fn(&Path) -> Result<T, key_file::KeyFileError>,
+) -> Result<Option<T>> {
+    let Some(path) = path else { return Ok(None) };
+    match read(path) {
+        Ok(held) => Ok(Some(held)),
+        Err(error) if named_by(variable).as_ref() == Some(path) => {
+            bail!("{error} ({variable} names this file)")
+        }
+        Err(error) => Err(error.into()),
     }
 }
