@@ -4,7 +4,7 @@ use crate::config::denrei_config;
 use crate::error::denrei_code::{DENREI_INVALID, DENREI_UNKNOWN_PEER};
 use crate::error::{Failure, Owned, array_of, call, denrei_code, own, place, put, text};
 use crate::group::resolve_all;
-use crate::node::write_text;
+use crate::node::{bounded, write_text};
 use denrei::Maker;
 use denrei::relay::{PairState, Relay, RelayConfig, Route};
 use std::ffi::c_char;
@@ -180,7 +180,23 @@ pub unsafe extern "C" fn denrei_relay_pairs(
     })
 }
 
-/// Ends a relay and all its sessions. Takes NULL.
+/// Ends all sessions of a relay in order: nobody begins any more, both sides of each pair are told to stop, and hear that
+/// the relay is ending once all that it had acknowledged has gone on to the other. DENREI_TIMEOUT if that did not come
+/// about within the time given: what is left, denrei_relay_free ends.
+///
+/// # Safety
+/// `relay` is a relay.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_relay_drain(relay: *const denrei_relay, timeout_us: i64) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let relay = unsafe { own("relay", relay) }?;
+        let drained = relay.relay.drain(bounded(timeout_us));
+        if drained { Ok(()) } else { Err(Failure::late("not everything was handed on")) }
+    })
+}
+
+/// Ends a relay and all its sessions at once. Takes NULL.
 ///
 /// # Safety
 /// `relay` is NULL or a relay that is not used again.

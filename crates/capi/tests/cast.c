@@ -322,6 +322,9 @@ static void a_relay_forwards(void) {
   } while (pair.forwarded_messages == 0);
   CHECK(strcmp(pair.target, target) == 0 && pair.forwarded_bytes == 13);
   CHECK(pair.forwarded_messages == 1 && pair.returned_messages == 0);
+  OK(denrei_relay_drain(relay, 20 * SECOND));
+  OK(denrei_relay_pairs(relay, NULL, 0, &pairs));
+  CHECK(pairs == 0);
   denrei_relay_free(relay);
   denrei_relay_free(NULL);
 

@@ -24,11 +24,21 @@ fn node() -> Node {
 /// A relay to `target` and the address that stands for it.
 fn relay_to(target: SocketAddr, args: &[&str]) -> (Child, String) {
     let route = format!("127.0.0.1:0={target}");
-    let mut relay =
-        denrei().args(["relay", "--route", &route]).args(args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut relay = denrei()
+        .args(["relay", "--route", &route])
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let line = BufReader::new(relay.stdout.take().unwrap()).lines().next().unwrap().unwrap();
     let address = line.split_whitespace().nth(1).unwrap().to_owned();
     (relay, address)
+}
+
+/// Sends SIGTERM.
+fn terminate(child: &Child) {
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
 }
 
 /// How the session with the only peer ends.
@@ -59,6 +69,43 @@ fn a_relay_that_is_ended_tells_both_sides() {
             assert!(matches!(reason, LostReason::Ended { .. } | LostReason::Closed), "{reason}");
         }
         assert_eq!(relay.wait().unwrap().signal(), Some(number), "as if it had not been caught");
+    }
+}
+
+#[test]
+fn a_relay_hands_on_what_it_took_before_a_signal_ends_it() {
+    const MESSAGES: usize = 150;
+    for patient in [true, false] {
+        let mut narrow = Config { drive: Drive::Thread, ..Config::default() };
+        narrow.protocol.channel_credit_bytes = 64 << 10;
+        narrow.protocol.offer_above_bytes = 32 << 10;
+        let (sender, target) = (node(), Node::bind("127.0.0.1:0", narrow).unwrap());
+        let (mut relay, address) = relay_to(target.local_addr(), &["--drain=60"]);
+        let peer = sender.connect(address.parse().unwrap()).unwrap();
+        for _ in 0..MESSAGES {
+            sender.send(ChannelId { peer, channel: 0 }, vec![0; 4_000]).unwrap();
+        }
+        assert!(sender.flush(peer, SOON), "the relay has all of it");
+        let mut said = BufReader::new(relay.stderr.take().unwrap()).lines();
+        terminate(&relay);
+        let line = said.next().unwrap().unwrap();
+        assert!(line.contains("another signal ends it at once"), "{line}");
+        if patient {
+            for number in 0..MESSAGES {
+                assert!(target.recv_timeout(SOON).unwrap().is_some(), "{number}");
+            }
+        } else {
+            // Later than a signal that is told twice.
+            std::thread::sleep(Duration::from_millis(300));
+            terminate(&relay);
+        }
+        let begun = Instant::now();
+        let status = relay.wait().unwrap();
+        assert!(status.signal() == Some(15) && begun.elapsed() < SOON, "{status}");
+        if patient {
+            let reason = lost(&sender);
+            assert!(reason.to_string().contains("the relay is ending"), "{reason}");
+        }
     }
 }
 

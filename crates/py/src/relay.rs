@@ -4,7 +4,7 @@ use crate::config::from_keywords;
 use crate::error;
 use crate::held::Closable;
 use crate::number::numbers_in;
-use crate::wait::{resolve, several};
+use crate::wait::{resolve, several, wait};
 use denrei::relay::{MAX_PAIR_BYTES, MAX_PAIRS, MIN_PAIR_BYTES, PairState, RelayConfig, Route};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -106,7 +106,16 @@ impl Relay {
         pairs.into_iter().flatten().map(RelayPair::from).collect()
     }
 
-    /// Ends the relay and all its sessions.
+    /// Ends all sessions in order: nobody begins any more, both sides of each pair are told to stop, and hear that the relay
+    /// is ending once all that it had acknowledged has gone on to the other; whether that came about in time. What is
+    /// left, `close` ends.
+    #[pyo3(signature = (timeout = 30.0))]
+    fn drain(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let attempt = |slice| Ok(self.relay.get().is_none_or(|relay| relay.drain(slice)).then_some(()));
+        Ok(wait(py, Some(timeout), attempt)?.is_some())
+    }
+
+    /// Ends the relay and all its sessions at once.
     fn close(&self, py: Python<'_>) {
         self.relay.close(py);
     }

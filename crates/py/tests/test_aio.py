@@ -260,7 +260,8 @@ def test_relays_and_sets_are_awaited():
                 assert bytes(await b.recv()) == b"over the hill"
                 assert await a.wait(peer, 1000, 5)
                 assert relay.pairs[0].target == b.node.address
-            assert relay.pairs == []
+                assert await relay.drain(20) and relay.pairs == []
+            assert relay.pairs == [] and await relay.drain(0)
             addresses, group = [a.node.address, b.node.address], group_address(3)
             await asyncio.gather(work(a, addresses, group, 0), work(b, addresses, group, 1))
 

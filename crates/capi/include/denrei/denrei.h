@@ -2369,7 +2369,17 @@ denrei_code denrei_relay_pairs(const denrei_relay *relay,
                                uintptr_t *count);
 
 /**
- * Ends a relay and all its sessions. Takes NULL.
+ * Ends all sessions of a relay in order: nobody begins any more, both sides of each pair are told to stop, and hear that
+ * the relay is ending once all that it had acknowledged has gone on to the other. DENREI_TIMEOUT if that did not come
+ * about within the time given: what is left, denrei_relay_free ends.
+ *
+ * `relay` is a relay.
+ */
+denrei_code denrei_relay_drain(const denrei_relay *relay,
+                               int64_t timeout_us);
+
+/**
+ * Ends a relay and all its sessions at once. Takes NULL.
  *
  * `relay` is NULL or a relay that is not used again.
  */

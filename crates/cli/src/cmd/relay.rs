@@ -18,10 +18,11 @@ use std::time::Duration;
 /// Every route is an address of this host that stands for a peer beyond: who connects to LISTEN
 /// speaks with TARGET. To let both sides begin, give a route in each direction. The relay is a node
 /// like any other: it needs the cluster's key, and reads what it forwards. Messages arrive once, whole
-/// and in order while it lives; what it had acknowledged and not forwarded is lost if it dies or is ended. A slow
+/// and in order while it lives; what it had acknowledged and not forwarded is lost if it dies. A slow
 /// far side slows its own senders only. Groups do not go through: a group opened by a program hears nothing from
 /// members behind a relay, which are sent to by themselves, as `denrei cast` does. Runs until SIGINT,
-/// SIGTERM or SIGHUP end it; who speaks through it is told.
+/// SIGTERM or SIGHUP: then it takes no more, hands on what it had taken (--drain), tells who speaks through it, and ends;
+/// a second signal ends it at once.
 #[derive(Args, Debug)]
 pub struct RelayCommand {
     /// An address of this host and the peer it stands for; may be repeated
@@ -48,6 +49,10 @@ pub struct RelayCommand {
     /// Print the state of all pairs this often, as one JSON object a line
     #[arg(long, value_parser = whole(1_u64..=86_400), value_name = "S")]
     status: Option<u64>,
+
+    /// Once a signal has come, hand on what was taken of either side for so long at most; 0: not at all
+    #[arg(long, default_value = "10", value_parser = seconds(0.0..=86_400.0), value_name = "S")]
+    drain: Duration,
 
     #[command(flatten)]
     keys: KeyArgs,
@@ -81,6 +86,7 @@ impl RelayCommand {
         }
         loop {
             if let Some(signal) = ending.wait(self.status.map_or(NAP, Duration::from_secs)) {
+                drain(&relay, self.drain);
                 drop(relay);
                 signal.end_process();
             }
@@ -88,6 +94,23 @@ impl RelayCommand {
                 print_status(&relay)?;
             }
         }
+    }
+}
+
+/// Hands on what was taken, and says so, for it may take a while.
+fn drain(relay: &Relay, limit: Duration) {
+    if relay.pairs().is_empty() {
+        return;
+    }
+    let seconds = limit.as_secs_f64();
+    tell!("ending: handing on what was taken, for {seconds} s at most; another signal ends it at once");
+    if !relay.drain(limit) {
+        let left = relay.pairs();
+        let bytes: u64 = left.iter().map(|pair| pair.held_bytes).sum();
+        tell!(
+            "not all was handed on, of {} pairs: {bytes} bytes towards their targets, at least",
+            left.len()
+        );
     }
 }
 

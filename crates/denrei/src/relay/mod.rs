@@ -7,8 +7,8 @@
 //!
 //! What holds: a message is forwarded whole, exactly once and in the order of its channel while the
 //! relay lives. It is acknowledged, and reported as delivered, hop by hop: what the relay has acknowledged and not
-//! forwarded is lost if the relay dies, or if the far peer does; senders are told that the peer is lost, and not
-//! which of these messages arrived. A slow far side holds up its own pair and no other: the relay
+//! forwarded is lost if the relay dies, or is dropped before it was [drained](Relay::drain), or if the far peer dies;
+//! senders are told that the peer is lost, and not which of these messages arrived. A slow far side holds up its own pair and no other: the relay
 //! lowers the pair's rate as its queue grows, down to a stop (§13.2 of the protocol). A channel that is not
 //! read holds up no other of its pair: the relay leaves what is beyond its share of the queue to its credit.
 //! Groups do not go through: [`Node::open_group`] hears nothing from a member behind a relay.
@@ -24,12 +24,14 @@ use crate::address::{can_reach, lacks_interface};
 use crate::{BindError, Config, Drive, Node};
 use denrei_io::Maker;
 use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, OfferPolicy};
+use pair::LOOK;
 use parking_lot::Mutex;
 use route::RouteState;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Least queue of a pair, bytes.
 pub const MIN_PAIR_BYTES: u64 = 64 * 1024;
@@ -228,6 +230,23 @@ impl Relay {
     /// The addresses that stand for the targets, in the order of the routes.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.routes.iter().map(|(addr, _)| *addr).collect()
+    }
+
+    /// Ends all sessions in order: nobody begins any more, those there are stop sending by their rates (R3), and each pair
+    /// ends, with the word that the relay is ending, when all that had been acknowledged here is forwarded and
+    /// acknowledged; what else they have they are told of as with any end. Waits for that at most `limit`, and says
+    /// whether it came about. Dropping the relay ends what is left.
+    pub fn drain(&self, limit: Duration) -> bool {
+        self.routes.iter().for_each(|(_, route)| route.drain());
+        let begun = Instant::now();
+        while !self.pairs().is_empty() {
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+        true
     }
 
     /// All pairs, as of now.

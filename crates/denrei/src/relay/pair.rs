@@ -5,16 +5,20 @@
 //! there is next to none, because the far Node is this pair's own: what it does not take its peer's credit
 //! holds back. In both directions a channel that its receiver does not read holds up no other of the pair.
 
+mod drain;
+#[cfg(test)]
+mod filled;
 mod lost;
 
 use super::pace::Pace;
-use super::queue::Queue;
+use super::queue::{Queue, RETRY, Stuck};
 use crate::{Incoming, Node};
 use bytes::Bytes;
 use denrei_proto::{ChannelId, Event, LostReason, MessageId, PeerId, SendError};
+use drain::Drain;
+pub(super) use drain::ENDING;
 use lost::Lost;
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,9 +29,6 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// How soon a thread that waits notices that its pair is over.
 const PATIENCE: Duration = Duration::from_millis(50);
-
-/// How soon a channel that had no room is looked at again.
-const RETRY: Duration = Duration::from_millis(5);
 
 /// A channel may hold one part in so many of what its pair may; more of it stays with the Node that receives it.
 const CHANNEL_PART: u64 = 4;
@@ -89,32 +90,6 @@ pub(super) enum Full {
     Pair,
 }
 
-/// Channels that had no room beyond, until they are looked at again.
-struct Stuck {
-    channels: BTreeSet<u16>,
-    since: Instant,
-}
-
-impl Stuck {
-    fn new() -> Self {
-        Self { channels: BTreeSet::new(), since: Instant::now() }
-    }
-
-    /// Looks at all again when it is time.
-    fn refresh(&mut self) {
-        if !self.channels.is_empty() && self.since.elapsed() >= RETRY {
-            self.channels.clear();
-        }
-    }
-
-    fn add(&mut self, channel: u16) {
-        if self.channels.is_empty() {
-            self.since = Instant::now();
-        }
-        self.channels.insert(channel);
-    }
-}
-
 /// One sender and its peer beyond.
 pub(super) struct Pair {
     near: Node,
@@ -128,6 +103,7 @@ pub(super) struct Pair {
     changed: Condvar,
     over: AtomicBool,
     lost: Lost,
+    drain: Drain,
     /// What the sender refused of what came back, for people.
     refused: OnceLock<String>,
     /// With the time of the last look and what the far peer had acknowledged then, bytes.
@@ -160,6 +136,7 @@ impl Pair {
             changed: Condvar::new(),
             over: AtomicBool::new(false),
             lost: Lost::default(),
+            drain: Drain::default(),
             refused: OnceLock::new(),
             pace: Mutex::new((Pace::new(), Instant::now(), 0)),
             forwarded_messages: AtomicU64::new(0),
@@ -195,6 +172,7 @@ impl Pair {
         let (held, of_channel) = {
             let messages = &mut self.queue.lock().messages;
             messages.push(channel, message);
+            self.drain.note_moved();
             (messages.cost(), messages.cost_of(channel))
         };
         self.changed.notify_all();
@@ -233,7 +211,7 @@ impl Pair {
 
     /// Sets the sender's rate by what is held.
     pub fn regulate(&self) {
-        let Some(far) = self.far.flow(self.far_peer) else { return };
+        let Some(far) = self.far.flow(self.far_peer).filter(|_| !self.drain.is_on()) else { return };
         let held = self.queue.lock().messages.cost() + far.queued_bytes;
         let mut pace = self.pace.lock();
         let now = Instant::now();
@@ -372,7 +350,10 @@ impl Pair {
     fn send_near(&self, channel: u16, message: Bytes, patience: Duration) -> bool {
         let to = ChannelId { peer: self.near_peer, channel };
         match self.near.send_timeout(to, message, patience) {
-            Ok(_) => drop(self.returned_messages.fetch_add(1, Ordering::Relaxed)),
+            Ok(_) => {
+                self.drain.note_moved();
+                self.returned_messages.fetch_add(1, Ordering::Relaxed);
+            }
             Err(SendError::WouldBlock { .. }) => return false,
             // The sender wants no more, or is gone, which the route's thread hears.
             Err(SendError::PeerDoneReading(_) | SendError::PeerLost { .. } | SendError::UnknownPeer(_)) => {}

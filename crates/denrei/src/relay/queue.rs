@@ -5,7 +5,11 @@
 
 use bytes::Bytes;
 use denrei_proto::MESSAGE_COST_BYTES;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// How soon a channel that had no room is looked at again.
+pub(super) const RETRY: Duration = Duration::from_millis(5);
 
 /// Messages that wait, by their channels.
 #[derive(Default)]
@@ -97,6 +101,34 @@ impl Queue {
             Some((next, _)) => drop(self.firsts.insert(*next, channel)),
             None => drop(self.lanes.remove(&channel)),
         }
+    }
+}
+
+/// Channels that had no room beyond, until they are looked at again.
+pub(super) struct Stuck {
+    pub channels: BTreeSet<u16>,
+    since: Instant,
+}
+
+impl Stuck {
+    /// None.
+    pub fn new() -> Self {
+        Self { channels: BTreeSet::new(), since: Instant::now() }
+    }
+
+    /// Looks at all again when it is time.
+    pub fn refresh(&mut self) {
+        if !self.channels.is_empty() && self.since.elapsed() >= RETRY {
+            self.channels.clear();
+        }
+    }
+
+    /// One more.
+    pub fn add(&mut self, channel: u16) {
+        if self.channels.is_empty() {
+            self.since = Instant::now();
+        }
+        self.channels.insert(channel);
     }
 }
 

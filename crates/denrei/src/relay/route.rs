@@ -4,7 +4,7 @@
 //! with a Node of its own towards the target, so that the target sees as many peers as there are
 //! senders.
 
-use super::pair::{Ending, FAR_PEER_LOST, Full, LOOK, Pair, PairState};
+use super::pair::{ENDING, Ending, FAR_PEER_LOST, Full, LOOK, Pair, PairState};
 use super::{MAX_RELAYS, RelayConfig};
 use crate::{Config, Incoming, Node, NodeError};
 use denrei_proto::{ChannelId, Event, Message, PeerId};
@@ -34,6 +34,8 @@ pub(super) struct RouteState {
     /// Senders whose pair is over, or who were turned away, until the Node forgets them. What is still here of one
     /// follows something that was lost: a new pair would hand it on as if nothing were missing.
     over: Mutex<HashSet<PeerId>>,
+    /// The pairs are to end in order, and nobody begins any more.
+    draining: AtomicBool,
 }
 
 /// What has to stay in the Node, where the credit of its sender bounds it: all of a pair, or a channel of one.
@@ -75,12 +77,25 @@ impl Running {
 impl RouteState {
     /// A route without pairs.
     pub fn new(near: Node, target: SocketAddr, config: RelayConfig, places: Arc<Mutex<usize>>) -> Self {
-        Self { near, target, config, places, pairs: Mutex::default(), over: Mutex::default() }
+        Self {
+            near,
+            target,
+            config,
+            places,
+            pairs: Mutex::default(),
+            over: Mutex::default(),
+            draining: AtomicBool::new(false),
+        }
     }
 
     /// All pairs, as of now.
     pub fn pairs(&self) -> Vec<PairState> {
         self.pairs.lock().values().map(|running| running.pair.state()).collect()
+    }
+
+    /// Has the pairs end in order.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
     }
 
     /// The route's thread.
@@ -160,13 +175,17 @@ impl RouteState {
         }
     }
 
-    /// Sets rates, and takes away pairs that are over.
+    /// Sets rates, ends what is to end, and takes away pairs that are over.
     fn look(&self) {
+        let draining = self.draining.load(Ordering::Acquire);
         let over: Vec<Running> = {
             let mut pairs = self.pairs.lock();
             pairs.values().for_each(|running| {
                 running.pair.regulate();
                 running.pair.give_up_if_stuck();
+                if draining {
+                    running.pair.drain();
+                }
             });
             let over: Vec<PeerId> =
                 pairs.iter().filter(|(_, running)| running.is_done()).map(|(peer, _)| *peer).collect();
@@ -221,6 +240,9 @@ impl RouteState {
     }
 
     fn open(&self, peer: PeerId) -> Result<Running, String> {
+        if self.draining.load(Ordering::Acquire) {
+            return Err(ENDING.to_owned());
+        }
         let relays = self.near.flow(peer).ok_or("it is gone")?.relays;
         let config = self.config.far(relays).ok_or_else(circle)?;
         {

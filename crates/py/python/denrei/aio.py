@@ -372,8 +372,13 @@ class AsyncRelay(Context):
         """All pairs, as of now; none once it is closed."""
         return self.relay.pairs
 
+    async def drain(self, timeout: float = 30.0) -> bool:
+        """Ends all sessions in order, once what the relay had acknowledged has gone on; whether that came about in time.
+        What is left, `close` ends."""
+        return await self._calls.make(self.relay.drain, timeout)
+
     async def close(self) -> None:
-        """Ends the relay and all its sessions."""
+        """Ends the relay and all its sessions at once."""
         await self._calls.make(self.relay.close)
 
     async def _leave(self) -> None:

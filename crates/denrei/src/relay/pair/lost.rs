@@ -51,58 +51,35 @@ impl Pair {
 
 #[cfg(test)]
 mod tests {
-    use crate::relay::{Relay, RelayConfig, Route};
-    use crate::{Config, Drive, Node};
-    use denrei_proto::{ChannelId, Event, LostReason};
+    use crate::relay::pair::filled::{Filled, MESSAGES, SOON, filled};
+    use denrei_proto::{Event, LostReason};
     use std::time::{Duration, Instant};
 
-    const SOON: Duration = Duration::from_secs(20);
-    /// What the relay and its Nodes hold, with more on its channel than that has room for, so that some waits in a Node.
-    const MESSAGES: u32 = 150;
     const CODE: u16 = 0x9000;
 
-    /// A relay to a target that takes little at a time, which holds what a sender left that is lost.
-    fn left_by_a_lost_sender() -> (Relay, Node) {
-        let mut narrow = Config { drive: Drive::Thread, ..Config::default() };
-        let sender = Node::bind("127.0.0.1:0", narrow.clone()).unwrap();
-        narrow.protocol.channel_credit_bytes = 64 << 10;
-        narrow.protocol.offer_above_bytes = 32 << 10;
-        let target = Node::bind("127.0.0.1:0", narrow).unwrap();
-        let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr() };
-        let config = RelayConfig { pair_bytes: 1 << 20, ..RelayConfig::default() };
-        let relay = Relay::start(&[route], &config).unwrap();
-        let to = ChannelId { peer: sender.connect(relay.addresses()[0]).unwrap(), channel: 0 };
-        for number in 0..MESSAGES {
-            let mut message = vec![0; 4_000];
-            message[..4].copy_from_slice(&number.to_be_bytes());
-            sender.send(to, message).unwrap();
-        }
-        assert!(sender.flush(to.peer, SOON), "the relay has all of it");
-        sender.abort(to.peer, CODE, "lost").unwrap();
-        (relay, target)
+    /// A relay that holds what a sender left that is lost.
+    fn left_by_a_lost_sender() -> Filled {
+        let filled = filled();
+        filled.sender.abort(filled.to.peer, CODE, "lost").unwrap();
+        filled
     }
 
     #[test]
     fn a_lost_sender_holds_no_pair_where_nobody_reads() {
-        let (relay, target) = left_by_a_lost_sender();
+        let Filled { relay, .. } = &left_by_a_lost_sender();
         let until = Instant::now() + SOON;
         while !relay.pairs().is_empty() {
             assert!(Instant::now() < until, "it is given up");
             std::thread::sleep(Duration::from_millis(10));
         }
-        drop(target);
     }
 
     #[test]
     fn what_a_lost_sender_left_arrives_where_it_is_read_slowly() {
-        let (_relay, target) = left_by_a_lost_sender();
-        for number in 0..MESSAGES {
-            let message = target.recv_timeout(SOON).unwrap().expect("all come");
-            assert_eq!(message.data[..4], number.to_be_bytes());
-            std::thread::sleep(Duration::from_millis(12));
-        }
+        let left = left_by_a_lost_sender();
+        assert_eq!(left.read(Duration::from_millis(12)), MESSAGES, "all come");
         let told =
             |event| matches!(event, Event::PeerLost { reason: LostReason::Ended { code: CODE, .. }, .. });
-        while !told(target.event_timeout(SOON).expect("it hears of the end")) {}
+        while !told(left.target.event_timeout(SOON).expect("it hears of the end")) {}
     }
 }
