@@ -244,9 +244,11 @@ fn open_mpi_programs_run_across_hosts_with_loss() {
     for (hosts, ranks) in if is_full() { vec![(2, 2), (2, 4), (4, 4)] } else { vec![(2, 3)] } {
         let Some(lab) = lab(NAME, hosts, &shell) else { return };
         lab.loss(1, 10).unwrap();
-        let mut command = open_mpi.run_on_hosts(LIMIT, &provider, &lab, &shell, ranks);
-        let output = OpenMpi::over_denrei(&mut command).arg(&program).arg(LARGE).output().unwrap();
-        assert_says("checks.c", &output, &format!("{ranks} ranks: all checks hold"));
+        for way in [OpenMpi::over_denrei, OpenMpi::all_over_denrei] {
+            let mut command = open_mpi.run_on_hosts(LIMIT, &provider, &lab, &shell, ranks);
+            let output = way(&mut command).arg(&program).arg(LARGE).output().unwrap();
+            assert_says("checks.c", &output, &format!("{ranks} ranks: all checks hold"));
+        }
     }
 }
 

@@ -145,8 +145,23 @@ impl OpenMpi {
         command.args(["--mca", "mpi_yield_when_idle", "1"]);
     }
 
-    /// The ranks' messages go over the provider.
+    /// The ranks' messages go over the provider, and one-sided operations by messages.
     pub fn over_denrei(command: &mut Command) -> &mut Command {
+        // What else carries one-sided operations goes past the provider.
+        Self::messages_over_denrei(command).args(["--mca", "osc", "^rdma,ucx,sm"]).args([
+            "--mca",
+            "btl",
+            "^ofi,openib,vader,tcp",
+        ])
+    }
+
+    /// The ranks' messages go over the provider, and one-sided operations by its RMA and atomics.
+    pub fn all_over_denrei(command: &mut Command) -> &mut Command {
+        let command = Self::messages_over_denrei(command).args(["--mca", "osc", "rdma"]);
+        command.args(["--mca", "btl", "ofi,self,vader", "--mca", "osc_rdma_btls", "ofi"])
+    }
+
+    fn messages_over_denrei(command: &mut Command) -> &mut Command {
         command.args([
             "-x",
             "FI_PROVIDER_PATH",
@@ -159,9 +174,7 @@ impl OpenMpi {
             "mtl",
             "ofi",
         ]);
-        // What else carries one-sided operations goes past the provider.
-        command.args(["--mca", "osc", "^rdma,ucx,sm"]);
-        command.args(["--mca", "btl", "^ofi,openib,vader,tcp", "--mca", "mtl_ofi_provider_include", "denrei"])
+        command.args(["--mca", "mtl_ofi_provider_include", "denrei"])
     }
 }
 
