@@ -202,7 +202,8 @@ fn describe(reason: &LostReason) -> (denrei_lost_reason, u16) {
     (kind, 0)
 }
 
-/// Takes the next event.
+/// Takes the next event. Messages have a queue of their own: those of a peer that came before it was lost may be there
+/// still when this brings the loss. denrei_next has both in one order.
 ///
 /// # Safety
 /// `node` is a node, `event` a place for a pointer.

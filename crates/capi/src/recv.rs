@@ -124,8 +124,9 @@ pub unsafe extern "C" fn denrei_message_free(message: *mut denrei_message) {
 
 /// Accepts an offered message (DENREI_EVENT_OFFERED). With a buffer, its bytes are written there,
 /// `length` at most (the rest is dropped), and the message that arrives later by denrei_recv has
-/// none of its own; the buffer belongs to the node until that message has come or the peer is lost.
-/// With NULL the node makes room itself.
+/// none of its own; the buffer belongs to the node until that message has come or the peer is lost. A message that was
+/// whole before that may still be there to take when denrei_event_next has brought the loss: take what there is first, as
+/// its bytes are in the buffer alone. With NULL the node makes room itself.
 ///
 /// # Safety
 /// `node` is a node; `buffer` is NULL or has `length` bytes that nobody touches meanwhile.

@@ -1520,8 +1520,9 @@ void denrei_message_free(denrei_message *message);
 /**
  * Accepts an offered message (DENREI_EVENT_OFFERED). With a buffer, its bytes are written there,
  * `length` at most (the rest is dropped), and the message that arrives later by denrei_recv has
- * none of its own; the buffer belongs to the node until that message has come or the peer is lost.
- * With NULL the node makes room itself.
+ * none of its own; the buffer belongs to the node until that message has come or the peer is lost. A message that was
+ * whole before that may still be there to take when denrei_event_next has brought the loss: take what there is first, as
+ * its bytes are in the buffer alone. With NULL the node makes room itself.
  *
  * `node` is a node; `buffer` is NULL or has `length` bytes that nobody touches meanwhile.
  */
@@ -1591,11 +1592,14 @@ denrei_code denrei_drain(const denrei_node *node,
 denrei_code denrei_wait_incoming(const denrei_node *node, int64_t timeout_us);
 
 /**
- * Takes the next event.
+ * Takes the next event. Messages have a queue of their own: those of a peer that came before it was lost may be there
+ * still when this brings the loss. denrei_next has both in one order.
  *
  * `node` is a node, `event` a place for a pointer.
  */
-denrei_code denrei_event_next(const denrei_node *node, int64_t timeout_us, denrei_event **event);
+denrei_code denrei_event_next(const denrei_node *node,
+                              int64_t timeout_us,
+                              denrei_event **event);
 
 /**
  * What happened. DENREI_EVENT_OTHER for NULL.
