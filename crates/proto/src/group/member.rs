@@ -59,8 +59,12 @@ pub(crate) struct Member {
     /// Another group's address does not reach it: nobody waits until it is known that this one's does not.
     pub out_of_reach: bool,
     pub path: Path,
+    /// How far it is on its way from the opener's session to that of a relay.
+    pub graft: Graft,
     /// It is slow, and the others do not wait for it.
     pub lagging: bool,
+    /// It has been: nobody shall wait for what it hands on.
+    pub has_lagged: bool,
     /// It lets nothing come: the rate that it has told is 0.
     pub stopped: bool,
     /// Symbols below have arrived.
@@ -98,6 +102,17 @@ pub(crate) struct Member {
     pub lateness: Lateness,
     /// Symbols it has reported missing.
     pub missed: u64,
+}
+
+/// How a member that the opener serves comes to be served by a relay, so that nothing is missed in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Graft {
+    /// Not at all.
+    None,
+    /// The relay has been told, and may not have heard it yet: the opener goes on.
+    Told,
+    /// It has heard it: the opener goes on up to this symbol.
+    Until(u64),
 }
 
 /// How late a member is at least. A queue on its path delays all of a round's samples, a process that waited for its core some:
@@ -155,7 +170,9 @@ impl Member {
             unheard: false,
             out_of_reach: false,
             path: Path::Multicast,
+            graft: Graft::None,
             lagging: false,
+            has_lagged: false,
             stopped: false,
             next: 0,
             messages: 0,

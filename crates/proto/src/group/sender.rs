@@ -8,6 +8,7 @@
 
 mod base;
 mod copies;
+mod graft;
 mod opening;
 mod pace;
 mod protect;

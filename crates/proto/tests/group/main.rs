@@ -9,6 +9,7 @@ mod net;
 mod pace;
 mod paths;
 mod sealed;
+mod trees;
 
 use denrei_proto::group::{
     Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath, MembershipEnd,

@@ -48,6 +48,7 @@ impl Sender {
         self.ask_the_silent(now, host);
         self.decide_repairs(now, host);
         self.serve_sessions(now, host);
+        self.graft(now, host);
         self.judge_lagging(now, host);
         self.advance_closing(now, host);
         self.rekey(now, host);
@@ -342,7 +343,7 @@ impl Sender {
 
     fn let_lag(&mut self, now: Instant, index: usize, host: &mut dyn Host) {
         let mut member = self.members.edit(index);
-        member.lagging = true;
+        (member.lagging, member.has_lagged) = (true, true);
         member.held_up = Duration::ZERO;
         if !matches!(member.path, Path::Unicast { .. }) {
             member.path = Path::Unicast { next: member.next };

@@ -36,13 +36,16 @@ pub(super) struct Tree {
     parents: BTreeMap<u32, u32>,
     children: BTreeMap<u32, Vec<u32>>,
     /// Parents hand on symbols, and do not only join reports.
-    relays: bool,
+    pub relays: bool,
     /// Reports are joined on their way.
     pub joins: bool,
+    /// When it is looked next who is to be below whom.
+    pub grafts_at: Option<Instant>,
 }
 
 impl Tree {
-    fn insert(&mut self, child: u32, parent: u32) {
+    /// Puts one below another.
+    pub fn insert(&mut self, child: u32, parent: u32) {
         self.parents.insert(child, parent);
         self.children.entry(parent).or_default().push(child);
     }
@@ -131,7 +134,7 @@ impl Sender {
 
     /// Few and large is served best by a narrow tree (each byte leaves a host `fan_out` times), many
     /// by a wide one (each level costs a hop).
-    fn fan_out(&self, members: usize) -> usize {
+    pub(super) fn fan_out(&self, members: usize) -> usize {
         match self.options.fan_out {
             0 if members <= 16 => 2,
             0 => 4,
@@ -151,7 +154,7 @@ impl Sender {
         }
     }
 
-    fn tell_route(&self, now: Instant, id: u32, host: &mut dyn Host) {
+    pub(super) fn tell_route(&self, now: Instant, id: u32, host: &mut dyn Host) {
         let addr = |id: &u32| self.members[place(*id)].addr;
         let route = Route {
             parent: self.tree.parents.get(&id).map_or(OPENER, addr),

@@ -1,0 +1,91 @@
+//! A tree of relays that grows together again.
+//!
+//! Inputs → outputs: whom the opener serves by their sessions beyond its own share, as they joined late, lost their relay
+//! or have caught up → below whom each is from now on, and when the opener leaves it to that one. Without it the opener
+//! would send everything once more for each of them, for as long as the group lives.
+
+use super::Sender;
+use crate::group::Host;
+use crate::group::member::{Graft, Member, Path};
+use crate::group::roll::place;
+use core::time::Duration;
+use denrei_wire::Instant;
+use std::collections::BTreeSet;
+
+/// How often it is looked who is to be where, while symbols flow: in so long a relay has heard of its child.
+const PAUSE: Duration = Duration::from_millis(250);
+
+impl Sender {
+    /// Puts members below others, and leaves to these who has been for long enough.
+    pub(super) fn graft(&mut self, now: Instant, host: &mut dyn Host) {
+        // Who reports to its parent is spoken for by that one, and who may hear the group's address again needs no relay.
+        let may = self.tree.relays && !self.tree.joins && !self.uses_multicast() && !self.is_closing();
+        if !may || self.tree.grafts_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.tree.grafts_at = Some(now + PAUSE);
+        (0..self.members.len()).for_each(|index| self.advance_graft(index));
+        self.put_below(now, host);
+    }
+
+    /// What was sent before the relay heard of its child the opener hands to that one itself.
+    fn advance_graft(&mut self, index: usize) {
+        let member = &self.members[index];
+        let Path::Unicast { next } = member.path else { return };
+        let parent = self.tree.has_parent(member.id) && member.counts();
+        let (graft, path) = match member.graft {
+            Graft::None => return,
+            _ if !parent => (Graft::None, member.path),
+            Graft::Told => (Graft::Until(self.stream.next()), member.path),
+            Graft::Until(end) if next >= end => (Graft::None, Path::Relay),
+            Graft::Until(_) => return,
+        };
+        let mut member = self.members.edit(index);
+        (member.graft, member.path) = (graft, path);
+    }
+
+    /// Those who take part, whom the opener serves, and nobody else.
+    fn roots(&self) -> Vec<u32> {
+        let served = |member: &&Member| {
+            member.counts() && matches!(member.path, Path::Unicast { .. }) && !self.tree.has_parent(member.id)
+        };
+        self.members.iter().filter(served).map(|member| member.id).collect()
+    }
+
+    /// Finds a place for the roots that are more than the opener's share, from the top of the tree on.
+    fn put_below(&mut self, now: Instant, host: &mut dyn Host) {
+        let by_session = |member: &&Member| member.counts() && member.path != Path::Multicast;
+        let fan_out = self.fan_out(self.members.iter().filter(by_session).count());
+        let mut roots = self.roots();
+        if roots.len() <= fan_out {
+            return;
+        }
+        let is_slow = |id: u32| self.members[place(id)].has_lagged;
+        // Who serves many already, and has never held anybody up, stays at the top.
+        roots.sort_by_key(|id| (is_slow(*id), core::cmp::Reverse(self.tree.children(*id).len()), *id));
+        let mut hosts: Vec<u32> = roots[..fan_out].to_vec();
+        let (mut at, mut changed) = (0, BTreeSet::new());
+        for child in roots.split_off(fan_out) {
+            let Some(parent) = self.place_below(&mut hosts, &mut at, fan_out) else { break };
+            self.tree.insert(child, parent);
+            self.members.edit(place(child)).graft = Graft::Told;
+            changed.extend([parent, child]);
+        }
+        changed.into_iter().for_each(|id| self.tell_route(now, id, host));
+    }
+
+    /// The first of the `hosts`, from the one `at` on, that may have one child more; those below are looked at in turn.
+    fn place_below(&self, hosts: &mut Vec<u32>, at: &mut usize, fan_out: usize) -> Option<u32> {
+        while let Some(id) = hosts.get(*at).copied() {
+            let member = &self.members[place(id)];
+            let children = self.tree.children(id);
+            let serves = member.counts() && !member.has_lagged && member.graft == Graft::None;
+            if serves && children.len() < fan_out {
+                return Some(id);
+            }
+            hosts.extend(children);
+            *at += 1;
+        }
+        None
+    }
+}
