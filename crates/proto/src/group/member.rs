@@ -63,8 +63,9 @@ pub(crate) struct Member {
     pub graft: Graft,
     /// It is slow, and the others do not wait for it.
     pub lagging: bool,
-    /// It has been: nobody shall wait for what it hands on.
-    pub has_lagged: bool,
+    /// How often that was so, and until when nobody shall wait for what it hands on.
+    lags: u32,
+    pub slow_until: Instant,
     /// It lets nothing come: the rate that it has told is 0.
     pub stopped: bool,
     /// Symbols below have arrived.
@@ -103,6 +104,10 @@ pub(crate) struct Member {
     /// Symbols it has reported missing.
     pub missed: u64,
 }
+
+/// Who has lagged hands nothing on for so many times what the others had waited for it, and twice as long each time.
+const TRUST: u32 = 2;
+const MOST_LAGS: u32 = 10;
 
 /// How a member that the opener serves comes to be served by a relay, so that nothing is missed in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,7 +177,8 @@ impl Member {
             path: Path::Multicast,
             graft: Graft::None,
             lagging: false,
-            has_lagged: false,
+            lags: 0,
+            slow_until: now,
             stopped: false,
             next: 0,
             messages: 0,
@@ -209,6 +215,13 @@ impl Member {
     /// Whether the others wait for it.
     pub fn counts(&self) -> bool {
         self.is_active() && !self.lagging
+    }
+
+    /// The others wait for it no longer, having waited for `patience`.
+    pub fn let_lag(&mut self, now: Instant, patience: Duration) {
+        self.lagging = true;
+        self.lags = (self.lags + 1).min(MOST_LAGS);
+        self.slow_until = now + patience * (TRUST << self.lags);
     }
 
     /// Takes in a report: `sent` is the first symbol, `packets` the first packet not sent.

@@ -87,3 +87,15 @@ fn who_held_others_up_hands_nothing_on_when_it_has_caught_up() {
     assert_eq!(net.paths()[0], MemberPath::Relay, "it hears from another what it handed on before");
     (1..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 110]));
 }
+
+#[test]
+fn a_tree_whose_members_all_lagged_grows_together_again() {
+    let mut net = opened(MEMBERS, GroupPolicy::Lag { after: Duration::from_millis(300) });
+    net.stopped.extend(1..=MEMBERS);
+    copies(&mut net, 0..30);
+    net.stopped.clear();
+    copies(&mut net, 30..100);
+    let settled = copies(&mut net, 100..130);
+    assert!(settled < 2.1, "{settled} copies");
+    (1..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 130]));
+}

@@ -60,13 +60,13 @@ impl Sender {
         if roots.len() <= fan_out {
             return;
         }
-        let is_slow = |id: u32| self.members[place(id)].has_lagged;
-        // Who serves many already, and has never held anybody up, stays at the top.
+        let is_slow = |id: u32| now < self.members[place(id)].slow_until;
+        // Who serves many already, and has not held anybody up of late, stays at the top.
         roots.sort_by_key(|id| (is_slow(*id), core::cmp::Reverse(self.tree.children(*id).len()), *id));
         let mut hosts: Vec<u32> = roots[..fan_out].to_vec();
         let (mut at, mut changed) = (0, BTreeSet::new());
         for child in roots.split_off(fan_out) {
-            let Some(parent) = self.place_below(&mut hosts, &mut at, fan_out) else { break };
+            let Some(parent) = self.place_below(now, &mut hosts, &mut at, fan_out) else { break };
             self.tree.insert(child, parent);
             self.members.edit(place(child)).graft = Graft::Told;
             changed.extend([parent, child]);
@@ -75,11 +75,11 @@ impl Sender {
     }
 
     /// The first of the `hosts`, from the one `at` on, that may have one child more; those below are looked at in turn.
-    fn place_below(&self, hosts: &mut Vec<u32>, at: &mut usize, fan_out: usize) -> Option<u32> {
+    fn place_below(&self, now: Instant, hosts: &mut Vec<u32>, at: &mut usize, fan_out: usize) -> Option<u32> {
         while let Some(id) = hosts.get(*at).copied() {
             let member = &self.members[place(id)];
             let children = self.tree.children(id);
-            let serves = member.counts() && !member.has_lagged && member.graft == Graft::None;
+            let serves = member.counts() && member.slow_until <= now && member.graft == Graft::None;
             if serves && children.len() < fan_out {
                 return Some(id);
             }

@@ -314,7 +314,7 @@ impl Sender {
             let is_late = member.progress_at + Self::standstill(member, patience) <= now;
             if self.is_waited_for(member) && (is_late || self.is_far_behind(index, patience)) {
                 match self.options.policy {
-                    GroupPolicy::Lag { .. } if !self.is_closing() => self.let_lag(now, index, host),
+                    GroupPolicy::Lag { .. } if !self.is_closing() => self.let_lag(now, index, patience, host),
                     _ => self.depart(now, index, Departure::Ejected, host),
                 }
             }
@@ -341,9 +341,9 @@ impl Sender {
             && self.tree.above(member.id).any(|above| stands_still(&self.members[place(above)]))
     }
 
-    fn let_lag(&mut self, now: Instant, index: usize, host: &mut dyn Host) {
+    fn let_lag(&mut self, now: Instant, index: usize, patience: Duration, host: &mut dyn Host) {
         let mut member = self.members.edit(index);
-        (member.lagging, member.has_lagged) = (true, true);
+        member.let_lag(now, patience);
         member.held_up = Duration::ZERO;
         if !matches!(member.path, Path::Unicast { .. }) {
             member.path = Path::Unicast { next: member.next };
