@@ -71,6 +71,11 @@ impl Node {
         self.shards().enter_of(peer).1.endpoint.flow(peer)
     }
 
+    /// Whether a message of `peer` can be taken.
+    pub(crate) fn has_ready_from(&self, peer: PeerId) -> bool {
+        self.shards().enter_of(peer).1.endpoint.has_ready_from(peer)
+    }
+
     /// Sets how fast `peer` may send to this Node (R4): the receiver sets the pace. `Rate::STOPPED`
     /// stops data while control goes on, `Rate::UNLIMITED` lifts the limit, and so does a burst of 0 whatever
     /// the rate is.

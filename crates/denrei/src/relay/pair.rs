@@ -275,11 +275,18 @@ impl Pair {
             if let Some(why) = self.refused.get() {
                 return self.fail(FAR_PEER_LOST, why);
             }
+            if held.is_empty() && self.is_drained() {
+                return self.fail(FAR_PEER_LOST, ENDING);
+            }
             if !held.is_empty() && looked.elapsed() >= RETRY {
                 self.return_held(&mut held, Duration::ZERO);
                 looked = Instant::now();
             }
-            let patience = if held.is_empty() { PATIENCE } else { Duration::ZERO };
+            let patience = match held.is_empty() {
+                true if self.drain.is_on() => LOOK,
+                true => PATIENCE,
+                false => Duration::ZERO,
+            };
             // What is held of many channels, a message of each, is bounded too.
             let has_room = held.cost() < self.limit;
             match self.far.next_where(patience, |channel| has_room && !held.holds(channel.channel)) {

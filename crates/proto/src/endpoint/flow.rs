@@ -63,6 +63,11 @@ impl Endpoint {
         self.on_peer(now, peer, |peer, cx| peer.retransmit(cx.now))
     }
 
+    /// Whether something of a peer can be taken: not what is incomplete, nor what follows that on its channel.
+    pub fn has_ready_from(&self, peer: PeerId) -> bool {
+        self.get(peer).is_some_and(|peer| peer.inbox().has_ready())
+    }
+
     /// The channel that [`recv`](Self::recv) would take from, and the size of the message there.
     pub fn peek(&mut self) -> Option<(ChannelId, usize)> {
         let id = self.readable.front()?;
