@@ -39,6 +39,12 @@ impl Portion {
         ready > 0 && ready & (self.pdus - 1) == 0
     }
 
+    /// Whether each goes by itself, as it takes long.
+    #[inline]
+    pub fn is_one(&self) -> bool {
+        self.pdus == 1
+    }
+
     /// So many were handed on.
     pub fn note(&mut self, pdus: usize) {
         self.handed_on += pdus;

@@ -142,6 +142,35 @@ fn a_layer_that_is_not_quiet_is_waited_for_but_not_for_ever() {
     assert_eq!(stack.shutdown(Duration::from_millis(20)), Shutdown { drained: false, ..CLEAN });
 }
 
+/// A layer may sleep, or wait for a disk. What is in front of it then is not waited for.
+#[test]
+fn a_layer_that_blocks_is_waited_for_once() {
+    const EACH: Duration = Duration::from_millis(150);
+
+    struct Slow;
+
+    impl Layer<Vec<u64>> for Slow {
+        fn from_above(&mut self, pdu: Vec<u64>, out: &mut Outlet<'_, Vec<u64>>) {
+            std::thread::sleep(EACH);
+            out.down(pdu);
+        }
+
+        fn from_below(&mut self, _: Vec<u64>, _: &mut Outlet<'_, Vec<u64>>) {}
+    }
+
+    for grouping in [Grouping::Each, Grouping::Together] {
+        let stack = Builder::new().layer("slow", Slow).layer("below", Stamp { stamp: 1 }).grouping(grouping);
+        let (stack, mut top, mut bottom) = stack.start().unwrap();
+        (0..20).for_each(|number| top.send(vec![number]).unwrap());
+        std::thread::sleep(EACH / 2);
+        let began = std::time::Instant::now();
+        let Shutdown { drained, left, dropped, panicked } = stack.shutdown(EACH / 10);
+        assert!(began.elapsed() < 10 * EACH, "{:?}", began.elapsed());
+        let arrived = std::iter::from_fn(|| bottom.recv()).count() as u64;
+        assert_eq!((drained, left + arrived, dropped, panicked), (false, 20, 0, 0));
+    }
+}
+
 #[test]
 fn a_panic_in_a_layer_is_reported() {
     struct Broken;

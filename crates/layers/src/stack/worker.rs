@@ -170,7 +170,8 @@ impl<P> Worker<P> {
         worked
     }
 
-    /// Up through all layers, then down; whether anything moved.
+    /// Up through all layers, then down; whether anything moved. Where each PDU takes long the rest of them is not for
+    /// who has been told to end.
     fn sweep(&mut self) -> bool {
         let lowest = self.layers.len();
         let mut moved = false;
@@ -178,6 +179,7 @@ impl<P> Worker<P> {
             let (above, below) = self.up.split_at_mut(index + 1);
             let mut out = Outlet { down: &mut self.down[index + 1], up: &mut above[index] };
             while out.up.len() < KEPT_MAX
+                && !(self.portion.is_one() && self.state.control.stop.load(Ordering::Relaxed))
                 && let Some(pdu) = below[0].pop_front()
             {
                 moved = true;
@@ -192,6 +194,7 @@ impl<P> Worker<P> {
             let mut out = Outlet { down: &mut below[0], up: &mut self.up[index] };
             while out.down.len() < KEPT_MAX
                 && out.up.len() < KEPT_MAX
+                && !(self.portion.is_one() && self.state.control.stop.load(Ordering::Relaxed))
                 && layer.takes_from_above()
                 && let Some(pdu) = above[index].pop_front()
             {
