@@ -224,11 +224,14 @@ pub(super) fn run(cell: &Cell) -> Outcome {
     let lost: u64 = app.members.iter().map(|member| member.lost).sum();
     let symbols = cell.messages as f64 * cell.message_bytes as f64 / f64::from(SYMBOL_BYTES);
     let reports = after.reports - before.reports;
+    let arrived_share = received as f64 / (members * cell.messages) as f64;
     let outcome = Outcome {
         finished: app.all_have(cell.messages) && (lost == 0 || !cell.faults.is_empty()),
         converged: false,
         time_s,
         goodput_bytes_per_s: received as f64 * cell.message_bytes as f64 / members as f64 / time_s.max(1e-12),
+        goodput_of_link: cell.goodput_of_link(arrived_share, time_s),
+        ideal_us: cell.ideal_us(),
         messages_delivered: received,
         messages_lost: lost,
         messages_unacknowledged: app.unacknowledged,

@@ -6,7 +6,7 @@ use super::Suffered;
 use crate::net::faults::FaultCounts;
 use serde::Serialize;
 
-/// What came of a combination. Sums are over all hosts.
+/// What came of a combination. Sums are over all hosts. `None`: not measured, as of a group what is of sessions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// Everything arrived within the time limit; where faults were timed, or was told as lost.
@@ -18,9 +18,9 @@ pub struct Outcome {
     /// Bytes of messages that arrived, per second.
     pub goodput_bytes_per_s: f64,
     /// Time from sending to arrival, median, µs. Of ping-pong: one way.
-    pub p50_us: f64,
+    pub p50_us: Option<f64>,
     /// The same, 99th percentile.
-    pub p99_us: f64,
+    pub p99_us: Option<f64>,
     /// What arrived, as a share of what the busiest link towards a host carries in that time in full datagrams.
     pub goodput_of_link: f64,
     /// The shortest time in which that link carries what it has to, and the delay, µs.
@@ -43,13 +43,13 @@ pub struct Outcome {
     /// Datagrams lost on links, in queues and in receive buffers, of all sent.
     pub lost_share: f64,
     /// The same, of those sent later than a round trip (with the queue full) after the first.
-    pub lost_share_later: f64,
+    pub lost_share_later: Option<f64>,
     /// Fragments and messages sent again.
-    pub retransmissions: u64,
+    pub retransmissions: Option<u64>,
     /// Probes fired.
-    pub probes: u64,
+    pub probes: Option<u64>,
     /// Datagrams marked with congestion.
-    pub ecn_marks: u64,
+    pub ecn_marks: Option<u64>,
     /// Deepest queue of any switch port or host, bytes.
     pub deepest_queue_bytes: u64,
     /// Sessions lost.

@@ -69,6 +69,16 @@ impl Cell {
         flows as f64 * self.messages as f64 * bytes as f64 * 8.0 / self.link_mbit as f64
     }
 
+    /// That, and the delay.
+    pub(super) fn ideal_us(&self) -> f64 {
+        self.wire_time_us() + self.delay_us
+    }
+
+    /// What arrived, of what that link carries in this time: a link that every message passes.
+    pub(super) fn goodput_of_link(&self, arrived_share: f64, time_s: f64) -> f64 {
+        arrived_share * self.wire_time_us() / 1e6 / time_s.max(1e-12)
+    }
+
     /// A round trip through a full queue, or the time limit if that is less: nobody fills a queue without end.
     pub(super) fn full_round_trip(&self) -> Duration {
         let queue_us = self.queue_bytes as f64 * 8.0 / self.link_mbit as f64;
@@ -142,27 +152,27 @@ fn measure(cell: &Cell, world: &mut World, load: &mut Load, before: &Before, fir
     let shares: Vec<f64> = load.shares.iter().map(|messages| *messages as f64).collect();
     let counters = world.session_totals();
     let counts = *world.counts();
-    let (ideal_us, arrived_share) = (cell.wire_time_us() + cell.delay_us, load.arrived_share());
+    let ideal_us = cell.ideal_us();
     Outcome {
         finished: load.is_finished() && (load.lost() == 0 || !cell.faults.is_empty()),
         converged: false,
         time_s,
         goodput_bytes_per_s: if time_s > 0.0 { load.received_bytes as f64 / time_s } else { 0.0 },
-        goodput_of_link: arrived_share * cell.wire_time_us() / 1e6 / time_s.max(1e-12),
+        goodput_of_link: cell.goodput_of_link(load.arrived_share(), time_s),
         ideal_us,
         p99_of_ideal: (load.is_finished() && load.lost() == 0).then_some(p99_us / ideal_us),
-        p50_us,
-        p99_us,
+        p50_us: Some(p50_us),
+        p99_us: Some(p99_us),
         fairness: (cell.messages >= COARSE_MESSAGES).then(|| jain(&shares)),
         messages_delivered: load.delivered(),
         messages_lost: load.lost(),
         messages_unacknowledged: load.unacknowledged,
         datagrams: counts.sent - before.counts.sent,
         lost_share: lost_share(&counts, &before.counts),
-        lost_share_later: lost_share(&counts, &first),
-        retransmissions: counters.retransmissions - before.counters.retransmissions,
-        probes: counters.probes - before.counters.probes,
-        ecn_marks: counters.ecn_marks - before.counters.ecn_marks,
+        lost_share_later: Some(lost_share(&counts, &first)),
+        retransmissions: Some(counters.retransmissions - before.counters.retransmissions),
+        probes: Some(counters.probes - before.counters.probes),
+        ecn_marks: Some(counters.ecn_marks - before.counters.ecn_marks),
         deepest_queue_bytes: world.topology().deepest_queue_bytes(),
         lost_peers: load.lost_peers,
         suffered: Suffered::between(&before.counts, &counts),
