@@ -99,7 +99,7 @@ impl RelayCommand {
 
 /// Hands on what was taken, and says so, for it may take a while.
 fn drain(relay: &Relay, limit: Duration) {
-    if relay.pairs().is_empty() {
+    if limit.is_zero() || relay.pairs().is_empty() {
         return;
     }
     let seconds = limit.as_secs_f64();

@@ -13,6 +13,7 @@
 //! read holds up no other of its pair: the relay leaves what is beyond its share of the queue to its credit.
 //! Groups do not go through: [`Node::open_group`] hears nothing from a member behind a relay.
 
+mod blocked;
 mod pace;
 mod pair;
 mod queue;

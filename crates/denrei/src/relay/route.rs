@@ -4,10 +4,11 @@
 //! with a Node of its own towards the target, so that the target sees as many peers as there are
 //! senders.
 
+use super::blocked::Blocked;
 use super::pair::{ENDING, Ending, FAR_PEER_LOST, Full, LOOK, Pair, PairState};
 use super::{MAX_RELAYS, RelayConfig};
 use crate::{Config, Incoming, Node, NodeError};
-use denrei_proto::{ChannelId, Event, Message, PeerId};
+use denrei_proto::{Event, Message, PeerId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -36,29 +37,6 @@ pub(super) struct RouteState {
     over: Mutex<HashSet<PeerId>>,
     /// The pairs are to end in order, and nobody begins any more.
     draining: AtomicBool,
-}
-
-/// What has to stay in the Node, where the credit of its sender bounds it: all of a pair, or a channel of one.
-#[derive(Default)]
-struct Blocked {
-    pairs: HashMap<PeerId, Arc<Pair>>,
-    channels: HashMap<ChannelId, Arc<Pair>>,
-}
-
-impl Blocked {
-    /// Lets go of those that have room again.
-    fn refresh(&mut self) {
-        self.pairs.retain(|_, pair| pair.is_full() && !pair.is_over());
-        self.channels.retain(|channel, pair| pair.is_full_on(channel.channel) && !pair.is_over());
-    }
-
-    fn is_empty(&self) -> bool {
-        self.pairs.is_empty() && self.channels.is_empty()
-    }
-
-    fn lets_go(&self, channel: ChannelId) -> bool {
-        !self.pairs.contains_key(&channel.peer) && !self.channels.contains_key(&channel)
-    }
 }
 
 /// A pair and its threads.

@@ -64,7 +64,7 @@ pub(crate) struct Member {
     /// It is slow, and the others do not wait for it.
     pub lagging: bool,
     /// How often that was so, and until when nobody shall wait for what it hands on.
-    lags: u32,
+    pub lags: u32,
     pub slow_until: Instant,
     /// It lets nothing come: the rate that it has told is 0.
     pub stopped: bool,
