@@ -61,6 +61,10 @@ pub(crate) struct Member {
     pub path: Path,
     /// How far it is on its way from the opener's session to that of a relay.
     pub graft: Graft,
+    /// How often it heard nothing from its relay, which that was, and until when it is not put below another.
+    pub strays: u32,
+    pub shuns: Option<u32>,
+    pub stays_until: Instant,
     /// It is slow, and the others do not wait for it.
     pub lagging: bool,
     /// How often that was so, and until when nobody shall wait for what it hands on.
@@ -108,6 +112,10 @@ pub(crate) struct Member {
 /// Who has lagged hands nothing on for so many times what the others had waited for it, and twice as long each time.
 const TRUST: u32 = 2;
 const MOST_LAGS: u32 = 10;
+
+/// Who heard nothing from its relay is served by the opener for twice as long, and twice as long each further time.
+const STAY: Duration = Duration::from_millis(500);
+const MOST_STRAYS: u32 = 7;
 
 /// How a member that the opener serves comes to be served by a relay, so that nothing is missed in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,6 +184,9 @@ impl Member {
             out_of_reach: false,
             path: Path::Multicast,
             graft: Graft::None,
+            strays: 0,
+            shuns: None,
+            stays_until: now,
             lagging: false,
             lags: 0,
             slow_until: now,
@@ -222,6 +233,13 @@ impl Member {
         self.lagging = true;
         self.lags = (self.lags + 1).min(MOST_LAGS);
         self.slow_until = now + patience * (TRUST << self.lags);
+    }
+
+    /// It heard nothing from its relay.
+    pub fn stray(&mut self, now: Instant, relay: u32) {
+        self.shuns = Some(relay);
+        self.strays = (self.strays + 1).min(MOST_STRAYS);
+        self.stays_until = now + STAY * (1 << self.strays);
     }
 
     /// Takes in a report: `sent` is the first symbol, `packets` the first packet not sent.

@@ -99,3 +99,31 @@ fn a_tree_whose_members_all_lagged_grows_together_again() {
     assert!(settled < 2.1, "{settled} copies");
     (1..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 130]));
 }
+
+#[test]
+fn who_waited_for_a_relay_that_stood_still_for_a_moment_is_served_by_others_again() {
+    for policy in [GroupPolicy::Wait, GroupPolicy::Lag { after: Duration::from_secs(5) }] {
+        let mut net = opened(MEMBERS, policy);
+        copies(&mut net, 0..10);
+        net.stopped.insert(1);
+        copies(&mut net, 10..40);
+        net.stopped.remove(&1);
+        copies(&mut net, 40..80);
+        let settled = copies(&mut net, 80..110);
+        assert!(settled < 2.1, "{policy:?}: {settled} copies");
+        assert_eq!(served_by_others(&net), MEMBERS - 2);
+        (1..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 110]));
+    }
+}
+
+#[test]
+fn who_cannot_hear_its_relay_is_put_below_another() {
+    let mut net = opened(MEMBERS, GroupPolicy::Wait);
+    // 1 and 2 are at the top, 3 and 4 below 1.
+    net.cut.extend([(1, 3), (3, 1)]);
+    copies(&mut net, 0..80);
+    let settled = copies(&mut net, 80..110);
+    assert!(settled < 2.1, "{settled} copies");
+    assert_eq!(served_by_others(&net), MEMBERS - 2);
+    (1..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 110]));
+}

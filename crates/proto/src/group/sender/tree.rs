@@ -50,12 +50,18 @@ impl Tree {
         self.children.entry(parent).or_default().push(child);
     }
 
-    /// Takes a member out; its parent, and its children, who have none now.
-    fn remove(&mut self, id: u32) -> (Option<u32>, Vec<u32>) {
+    /// Takes a member, with all below it, from below its parent, which is returned.
+    pub fn detach(&mut self, id: u32) -> Option<u32> {
         let parent = self.parents.remove(&id);
         if let Some(siblings) = parent.and_then(|parent| self.children.get_mut(&parent)) {
             siblings.retain(|sibling| *sibling != id);
         }
+        parent
+    }
+
+    /// Takes a member out; its parent, and its children, who have none now.
+    fn remove(&mut self, id: u32) -> (Option<u32>, Vec<u32>) {
+        let parent = self.detach(id);
         let orphans = self.children.remove(&id).unwrap_or_default();
         for orphan in &orphans {
             self.parents.remove(orphan);
