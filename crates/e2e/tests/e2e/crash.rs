@@ -66,9 +66,10 @@ fn a_receiver_is_killed(name: &'static str, drive: Drive) {
     pair.sender.order(&Order::Send(whole.clone()));
     let in_the_middle = |report: &Report| matches!(report, Report::Took { index: 300.., .. });
     pair.receiver.watch("message 300", SOON, in_the_middle);
+    // It only has to bind then: after about a second without anybody at the port the sender would know that it is gone.
+    let mut again = test.process_on(&lab, 1, "the receiver's second start", "node");
     let first = taken(&pair.receiver.kill());
 
-    let mut again = test.process_on(&lab, 1, "the receiver's second start", "node");
     again.order(&Order::Verify { plan: PLAN, from: first.clone(), trace: false });
     again.bind_to(pair.receiver_addr, settings);
     let loss = wait_for_loss(&mut pair.sender, pair.peer, SOON);
