@@ -8,7 +8,8 @@
 //! What holds: a message is forwarded whole, exactly once and in the order of its channel while the
 //! relay lives. It is acknowledged, and reported as delivered, hop by hop: what the relay has acknowledged and not
 //! forwarded is lost if the relay dies, or is dropped before it was [drained](Relay::drain), or if the far peer dies;
-//! senders are told that the peer is lost, and not which of these messages arrived. A slow far side holds up its own pair and no other: the relay
+//! senders are told that the peer is lost, and not which of these messages arrived. A slow far side holds up its own
+//! pair and no other: the relay
 //! lowers the pair's rate as its queue grows, down to a stop (§13.2 of the protocol). A channel that is not
 //! read holds up no other of its pair: the relay leaves what is beyond its share of the queue to its credit.
 //! Groups do not go through: [`Node::open_group`] hears nothing from a member behind a relay.

@@ -61,15 +61,13 @@ pub(crate) struct Member {
     pub path: Path,
     /// How far it is on its way from the opener's session to that of a relay.
     pub graft: Graft,
-    /// How often it heard nothing from its relay, which that was, and until when it is not put below another.
-    pub strays: u32,
+    /// It heard nothing from its relay, which this was, and is not put below another for a while.
     pub shuns: Option<u32>,
-    pub stays_until: Instant,
+    pub strayed: Probation,
     /// It is slow, and the others do not wait for it.
     pub lagging: bool,
-    /// How often that was so, and until when nobody shall wait for what it hands on.
-    pub lags: u32,
-    pub slow_until: Instant,
+    /// It was, and nobody shall wait for what it hands on for a while.
+    pub lagged: Probation,
     /// It lets nothing come: the rate that it has told is 0.
     pub stopped: bool,
     /// Symbols below have arrived.
@@ -109,13 +107,32 @@ pub(crate) struct Member {
     pub missed: u64,
 }
 
-/// Who has lagged hands nothing on for so many times what the others had waited for it, and twice as long each time.
-const TRUST: u32 = 2;
-const MOST_LAGS: u32 = 10;
+/// Who has lagged hands nothing on for this many times what the others had waited for it, and twice as long each further
+/// time.
+const TRUST: u32 = 4;
+/// Who heard nothing from its relay is served by the opener for so long, and twice as long each further time.
+const STAY: Duration = Duration::from_secs(1);
+/// How often a time doubles at most.
+const MOST_DOUBLINGS: u32 = 6;
 
-/// Who heard nothing from its relay is served by the opener for twice as long, and twice as long each further time.
-const STAY: Duration = Duration::from_millis(500);
-const MOST_STRAYS: u32 = 7;
+/// What a member is not trusted with for a while, which is longer each time.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Probation {
+    times: u32,
+    until: Option<Instant>,
+}
+
+impl Probation {
+    /// Once more: for `first` at the first time.
+    fn begin(&mut self, now: Instant, first: Duration) {
+        self.until = Some(now + first * (1 << self.times.min(MOST_DOUBLINGS)));
+        self.times += 1;
+    }
+
+    pub fn is_on(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
 
 /// How a member that the opener serves comes to be served by a relay, so that nothing is missed in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,12 +201,10 @@ impl Member {
             out_of_reach: false,
             path: Path::Multicast,
             graft: Graft::None,
-            strays: 0,
             shuns: None,
-            stays_until: now,
+            strayed: Probation::default(),
             lagging: false,
-            lags: 0,
-            slow_until: now,
+            lagged: Probation::default(),
             stopped: false,
             next: 0,
             messages: 0,
@@ -231,15 +246,13 @@ impl Member {
     /// The others wait for it no longer, having waited for `patience`.
     pub fn let_lag(&mut self, now: Instant, patience: Duration) {
         self.lagging = true;
-        self.lags = (self.lags + 1).min(MOST_LAGS);
-        self.slow_until = now + patience * (TRUST << self.lags);
+        self.lagged.begin(now, patience * TRUST);
     }
 
     /// It heard nothing from its relay.
     pub fn stray(&mut self, now: Instant, relay: u32) {
         self.shuns = Some(relay);
-        self.strays = (self.strays + 1).min(MOST_STRAYS);
-        self.stays_until = now + STAY * (1 << self.strays);
+        self.strayed.begin(now, STAY);
     }
 
     /// Takes in a report: `sent` is the first symbol, `packets` the first packet not sent.

@@ -37,6 +37,12 @@ fn copies(net: &mut Net, numbers: core::ops::Range<usize>) -> f64 {
     (sent(net) - before) as f64 / messages as f64
 }
 
+/// Sends messages `numbers`, of which the opener has to send two copies, its share.
+fn assert_settled(net: &mut Net, numbers: core::ops::Range<usize>) {
+    let settled = copies(net, numbers);
+    assert!(settled < 2.1, "{settled} copies");
+}
+
 fn served_by_others(net: &Net) -> usize {
     net.paths().iter().filter(|path| **path == MemberPath::Relay).count()
 }
@@ -52,9 +58,7 @@ fn who_joins_late_is_served_by_others_after_a_while() {
         net.run(PAUSE * 4);
         assert!(copies(&mut net, 0..4) > 7.0, "the opener serves them until others have heard of them");
         copies(&mut net, 4..30);
-        let settled = copies(&mut net, 30..60);
-        // Two are its share.
-        assert!(settled < 2.1, "{loss}: {settled} copies");
+        assert_settled(&mut net, 30..60);
         assert_eq!(served_by_others(&net), MEMBERS - 2);
         (1..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 60]));
         net.close();
@@ -66,11 +70,10 @@ fn who_joins_late_is_served_by_others_after_a_while() {
 #[test]
 fn who_loses_its_relay_has_another_after_a_while() {
     let mut net = opened(MEMBERS, GroupPolicy::Eject { after: Duration::from_millis(300) });
-    assert!(copies(&mut net, 0..10) < 2.1);
+    assert_settled(&mut net, 0..10);
     net.stopped.insert(1);
     copies(&mut net, 10..60);
-    let settled = copies(&mut net, 60..90);
-    assert!(settled < 2.1, "{settled} copies");
+    assert_settled(&mut net, 60..90);
     assert_eq!(served_by_others(&net), MEMBERS - 3);
     (2..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 90]));
 }
@@ -82,8 +85,7 @@ fn who_held_others_up_hands_nothing_on_when_it_has_caught_up() {
     copies(&mut net, 0..30);
     net.stopped.remove(&1);
     copies(&mut net, 30..80);
-    let settled = copies(&mut net, 80..110);
-    assert!(settled < 2.1, "{settled} copies");
+    assert_settled(&mut net, 80..110);
     assert_eq!(net.paths()[0], MemberPath::Relay, "it hears from another what it handed on before");
     (1..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 110]));
 }
@@ -95,8 +97,7 @@ fn a_tree_whose_members_all_lagged_grows_together_again() {
     copies(&mut net, 0..30);
     net.stopped.clear();
     copies(&mut net, 30..100);
-    let settled = copies(&mut net, 100..130);
-    assert!(settled < 2.1, "{settled} copies");
+    assert_settled(&mut net, 100..130);
     (1..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 130]));
 }
 
@@ -109,8 +110,7 @@ fn who_waited_for_a_relay_that_stood_still_for_a_moment_is_served_by_others_agai
         copies(&mut net, 10..40);
         net.stopped.remove(&1);
         copies(&mut net, 40..80);
-        let settled = copies(&mut net, 80..110);
-        assert!(settled < 2.1, "{policy:?}: {settled} copies");
+        assert_settled(&mut net, 80..110);
         assert_eq!(served_by_others(&net), MEMBERS - 2);
         (1..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 110]));
     }
@@ -122,8 +122,7 @@ fn who_cannot_hear_its_relay_is_put_below_another() {
     // 1 and 2 are at the top, 3 and 4 below 1.
     net.cut.extend([(1, 3), (3, 1)]);
     copies(&mut net, 0..80);
-    let settled = copies(&mut net, 80..110);
-    assert!(settled < 2.1, "{settled} copies");
+    assert_settled(&mut net, 80..110);
     assert_eq!(served_by_others(&net), MEMBERS - 2);
     (1..=MEMBERS).for_each(|host| net.assert_received(host, &[SIZE; 110]));
 }

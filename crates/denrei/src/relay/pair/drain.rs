@@ -7,6 +7,7 @@ use super::Pair;
 use crate::Node;
 use denrei_proto::{ChannelId, PeerId, Rate, SendError};
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What those told to stop had sent is here when nothing has come for so long, and for this many round trips.
@@ -16,9 +17,12 @@ const QUIET_ROUND_TRIPS: u32 = 4;
 /// What both sides hear.
 pub(in crate::relay) const ENDING: &str = "the relay is ending";
 
-/// What is known of a pair whose sides have been told to stop.
+/// What is known of a pair whose sides have been told to stop, and whether they have been: each message asks.
 #[derive(Default)]
-pub(super) struct Drain(Mutex<Option<Stopped>>);
+pub(super) struct Drain {
+    is_on: AtomicBool,
+    stopped: Mutex<Option<Stopped>>,
+}
 
 struct Stopped {
     /// When the last message was taken of either.
@@ -30,32 +34,36 @@ struct Stopped {
 impl Drain {
     /// Whether they have been.
     pub fn is_on(&self) -> bool {
-        self.0.lock().is_some()
+        self.is_on.load(Ordering::Acquire)
     }
 
-    /// Whether they are to be told now.
+    /// Whether they are to be told now. One thread asks, that of the route.
     fn begin(&self) -> bool {
-        let mut stopped = self.0.lock();
-        let begins = stopped.is_none();
-        stopped.get_or_insert_with(|| Stopped { moved: Instant::now(), sender_is_clear: false });
+        let begins = !self.is_on();
+        if begins {
+            *self.stopped.lock() = Some(Stopped { moved: Instant::now(), sender_is_clear: false });
+            self.is_on.store(true, Ordering::Release);
+        }
         begins
     }
 
     /// A message was taken.
     pub fn note_moved(&self) {
-        if let Some(stopped) = &mut *self.0.lock() {
+        if self.is_on()
+            && let Some(stopped) = &mut *self.stopped.lock()
+        {
             *stopped = Stopped { moved: Instant::now(), sender_is_clear: false };
         }
     }
 
     fn note_clear(&self, is_clear: bool) {
-        if let Some(stopped) = &mut *self.0.lock() {
+        if let Some(stopped) = &mut *self.stopped.lock() {
             stopped.sender_is_clear = is_clear;
         }
     }
 
     fn is_quiet(&self, patience: Duration) -> bool {
-        self.0
+        self.stopped
             .lock()
             .as_ref()
             .is_some_and(|stopped| stopped.sender_is_clear && stopped.moved.elapsed() >= patience)

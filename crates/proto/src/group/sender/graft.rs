@@ -50,7 +50,7 @@ impl Sender {
 
     /// Whether nobody shall wait for what a member hands on: it held others up of late, or stands still.
     fn is_slow(&self, now: Instant, member: &Member) -> bool {
-        now < member.slow_until || (self.holds_up(member) && member.progress_at + PAUSE <= now)
+        member.lagged.is_on(now) || (self.holds_up(member) && member.progress_at + PAUSE <= now)
     }
 
     /// What was sent before the relay heard of its child the opener hands to that one itself.
@@ -92,7 +92,7 @@ impl Sender {
         let mut hosts: Vec<u32> = roots[..fan_out].to_vec();
         let mut at = 0;
         for child in roots.split_off(fan_out) {
-            if now < self.members[place(child)].stays_until {
+            if self.members[place(child)].strayed.is_on(now) {
                 continue;
             }
             let Some(parent) = self.place_below(now, &mut hosts, &mut at, fan_out) else { break };
