@@ -10,7 +10,7 @@
 //! is shallower than the target is a ceiling ([`Ceiling`]).
 
 use super::ceiling::{Ceiling, Loss, Verdict};
-use super::{Acked, Controller, Limits};
+use super::{Acked, Base, Controller, Limits};
 use core::time::Duration;
 use denrei_wire::{Instant, duration_nanos};
 
@@ -38,6 +38,8 @@ const CALM_ROUNDS: u32 = 3;
 const MOST_INCREASE_SHARE: u64 = 2;
 /// The fastest round trip counts for so long: whoever shares the path since then has made it slower.
 const FASTEST_COUNTS: Duration = Duration::from_secs(1);
+/// A window that has been the least for so long, without a mark, has not made what a round trip takes.
+const LEAST_LASTS: Duration = Duration::from_secs(1);
 /// Weight of the newest round trip in the share of marked packets (RFC 8257 g).
 const MARK_GAIN: f64 = 1.0 / 16.0;
 
@@ -66,6 +68,9 @@ pub(super) struct Delay {
     /// Most that was under way in the round trip before this one.
     under_way_before: u64,
     fastest: Pace,
+    /// Since when the window has been the least.
+    least_since: Option<Instant>,
+    base: Base,
 }
 
 /// A round trip in progress: it ends with the first acknowledgement of a packet sent after it began.
@@ -130,12 +135,15 @@ impl Delay {
             min_rtt_ns: 0,
             under_way_before: 0,
             fastest: Pace::default(),
+            least_since: None,
+            base: Base::default(),
         }
     }
 
     fn end_round(&mut self, acked: &Acked) {
         let round = core::mem::replace(&mut self.round, Round::new(acked.now));
         self.under_way_before = round.under_way;
+        self.measure(&round, acked.now);
         if acked.window_limited {
             self.fastest.follow(round.under_way, round.began, acked.now);
         }
@@ -161,6 +169,19 @@ impl Delay {
         let decrease = by_delay.max(by_marks).max(by_loss);
         if decrease > 0.0 {
             self.shrink(decrease);
+        }
+    }
+
+    /// What a round trip takes whatever the window (decision 111): many that share a queue meet at their least windows,
+    /// too, where to yield is right, but seldom for as long as this.
+    fn measure(&mut self, round: &Round, now: Instant) {
+        if self.window > self.limits.clamp(0) || round.marked > 0 {
+            self.least_since = None;
+            return;
+        }
+        let since = *self.least_since.get_or_insert(round.began);
+        if since + LEAST_LASTS <= now {
+            self.base.sample(now, round.min_rtt_ns);
         }
     }
 
@@ -225,6 +246,7 @@ fn some_queue(acked: &Acked) -> u64 {
 
 impl Controller for Delay {
     fn on_ack(&mut self, acked: Acked) {
+        let acked = Acked { min_rtt_ns: self.base.least(acked.now, acked.min_rtt_ns), ..acked };
         self.round.packets += acked.packets;
         self.round.marked += acked.marked;
         self.round.min_rtt_ns = self.round.min_rtt_ns.min(acked.lasting_rtt_ns);

@@ -5,10 +5,13 @@
 //! [`MIN_PACKET_COST_BYTES`] each, because a small datagram occupies more of the receiver's socket
 //! buffer than its bytes (U8).
 
+mod base;
 mod ceiling;
 mod cubic;
 mod delay;
 mod rate_only;
+
+pub(crate) use base::Base;
 
 use crate::CongestionAlgorithm;
 use denrei_wire::Instant;
@@ -238,6 +241,20 @@ mod tests {
         controller.on_ack(late);
         controller.on_ack(acked(11, 14720, MS));
         assert!(controller.window() >= grown);
+    }
+
+    /// As after a change of routes: what the path took before counts for half a minute yet.
+    #[test]
+    fn a_path_that_has_become_longer_is_no_queue_for_long() {
+        let mut controller = controller(CongestionAlgorithm::Delay, 1472);
+        let mut take = |rounds: core::ops::Range<u64>| {
+            for round in rounds {
+                controller.on_ack(acked(round * 20, controller.window(), 20 * MS));
+            }
+            controller.window()
+        };
+        assert_eq!(take(1..50), 2 * 1472, "it may be a queue");
+        assert!(take(50..150) > 1_000 * 1472);
     }
 
     /// It takes its time whatever the window is, and in between a round trip is what the path makes it.

@@ -6,7 +6,6 @@
 //! where there is no multicast, `timers` asks those who are silent, `waiting` says what sessions have to bring,
 //! `status` how it stands. Source: M1–M7; `spec/protocol.md` §14.
 
-mod base;
 mod copies;
 mod graft;
 mod opening;
@@ -30,9 +29,8 @@ use super::roll::Roll;
 use super::stream::Stream;
 use super::types::{Departure, GroupBackend, GroupCounters, GroupEvent, GroupId, GroupOptions};
 use crate::config::Config;
-use crate::congestion::{self, Controller};
+use crate::congestion::{self, Base, Controller};
 use crate::events::Events;
-use base::Base;
 use bytes::Bytes;
 use copies::Copies;
 use core::net::{IpAddr, SocketAddr};

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// One-way delay of the link.
+/// One-way delay of the link, if a test does not say another.
 pub const DELAY: Duration = Duration::from_micros(50);
 
 pub struct Datagram {
@@ -49,6 +49,8 @@ pub struct Pair {
     pub reading: [bool; 2],
     /// Which datagrams the link loses, by running number.
     pub lose: fn(u64) -> bool,
+    /// One-way delay of the link.
+    pub delay: Duration,
     /// The largest datagram that arrives.
     pub widest: usize,
     /// What becomes of a mark on the way; `None`: whoever has it is lost.
@@ -93,6 +95,7 @@ impl Pair {
             received: Default::default(),
             reading: [true; 2],
             lose: |_| false,
+            delay: DELAY,
             widest: usize::MAX,
             remark: Some,
             connected: true,
@@ -137,7 +140,7 @@ impl Pair {
                     continue;
                 }
                 let Some(ecn) = (self.remark)(transmit.ecn) else { continue };
-                let (at, order, bytes) = (self.now + DELAY, self.order, bytes.to_vec());
+                let (at, order, bytes) = (self.now + self.delay, self.order, bytes.to_vec());
                 self.under_way.push(Datagram { at, order, to: 1 - end, ecn, bytes });
             }
         }

@@ -1,8 +1,10 @@
-//! How long a round trip takes whatever the window: members answer when their processes have a core, and of several one
-//! is always late. A window that is as small as it can be has not made that, and is not made larger by it.
+//! How long a round trip takes whatever the window: the path may be longer than it was, its delay may vary, and of
+//! several members of a group that answer when their processes have a core one is always late. A window that is as
+//! small as it can be has not made that, and is not made larger by it.
 //!
 //! Inputs → outputs: round trips with next to nothing under way, time → the least that the window is judged by.
-//! Source: BBR's ProbeRTT (Cardwell et al., 2016) for when to measure, RFC 6298 for mean and deviation; decision 93.
+//! Source: BBR's ProbeRTT (Cardwell et al., 2016) for when to measure, RFC 6298 for mean and deviation; decisions 93
+//! and 111.
 
 use core::time::Duration;
 use denrei_wire::Instant;
@@ -14,7 +16,7 @@ const DEVIATIONS: u64 = 2;
 
 /// Round trips with next to nothing under way; nanoseconds.
 #[derive(Debug, Default)]
-pub(super) struct Base {
+pub(crate) struct Base {
     mean_ns: u64,
     deviation_ns: u64,
     /// When the last was measured.
