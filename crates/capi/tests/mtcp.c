@@ -108,6 +108,22 @@ static void out_of_order(void) {
   CHECK(mtcp_close(s) == 0 && mtcp_in_mode(s) == 0);
 }
 
+/* An ordinary program sees the numbers alone. */
+static void what_the_environment_says(void) {
+  int s = identified(1);
+  CHECK(setenv("MTCP_INTERFACE", "192.0.2.7", 1) == 0);
+  FAILS(mtcp_connect(s, name, sizeof group), EACCES, "without a cluster key");
+  CHECK(mtcp_close(s) == 0);
+  s = identified(1);
+  CHECK(setenv("MTCP_INTERFACE", "::1", 1) == 0);
+  FAILS(mtcp_connect(s, name, sizeof group), EINVAL, "no IPv4 address");
+  CHECK(unsetenv("MTCP_INTERFACE") == 0 && mtcp_close(s) == 0);
+  s = identified(1);
+  CHECK(setenv("MTCP_HOSTS", "1=[::1]:7500", 1) == 0);
+  FAILS(mtcp_connect(s, name, sizeof group), EINVAL, "192.0.2.7:7500");
+  CHECK(unsetenv("MTCP_HOSTS") == 0 && mtcp_close(s) == 0);
+}
+
 static void a_connection_ends_in_order(void) {
   int member = listening(1), s = identified(1);
   CHECK(fcntl(member, F_SETFL, O_NONBLOCK) == 0);
@@ -153,6 +169,7 @@ int main(int argc, char **argv) {
   group.sin_port = htons((uint16_t)atoi(argv[2]));
   descriptors_of_others();
   out_of_order();
+  what_the_environment_says();
   a_connection_ends_in_order();
   a_member_goes_away();
   puts("ok");

@@ -89,7 +89,10 @@ fn advice(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrInUse => {
             " (another process has that port: take another, or port 0 for any free one)"
         }
-        io::ErrorKind::AddrNotAvailable => " (no interface of this host has that address: see `ip address`)",
+        io::ErrorKind::AddrNotAvailable => {
+            " (no interface of this host has that address, or not yet: see `ip address`; one of IPv6 is of no use while \
+             it is tentative, for a second or two)"
+        }
         io::ErrorKind::PermissionDenied => " (ports below 1024 need privileges: take a higher one)",
         // Of all that a Node is made of only threads are refused in this way.
         io::ErrorKind::WouldBlock => {

@@ -26,8 +26,10 @@
  *
  * Members are found by their ids through the group's address; where the network carries no multicast,
  * MTCP_HOSTS=1=192.0.2.7:7500,2=… tells sender and members where they are. MTCP_INTERFACE names the
- * address of this host to speak through (without it: all if there is a cluster key in
- * DENREI_KEY_FILE, loopback if not), MTCP_SETTINGS=NAME=VALUE,… settings of denrei_config_set.
+ * address of this host to speak through (without it: all if there is a cluster key, in DENREI_KEY_FILE or
+ * as key_file of the settings, loopback if not), MTCP_SETTINGS=NAME=VALUE,… settings of denrei_config_set.
+ * Addresses are of IPv4. connect and listen fail with EACCES where that takes a key that is not there or of no use,
+ * with EINVAL where one of these variables says what cannot be.
  * Connections end with the process: close them before, and make them after fork.
  */
 #ifndef DENREI_MTCP_H

@@ -8,7 +8,7 @@ use super::listener::{Handed, Listener};
 use super::our_end::OurEnd;
 use super::sender::Sender;
 use crate::errno::Refusal;
-use denrei::{Config, Drive, Node};
+use denrei::{BindError, Config, Drive, Node};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -248,12 +248,12 @@ fn hosts_of(ids: &[u32]) -> Result<Hosts, Refusal> {
     let mut hosts = Hosts::new();
     for entry in std::env::var(HOSTS).unwrap_or_default().split(',').filter(|entry| !entry.is_empty()) {
         let parsed = entry.split_once('=').and_then(|(id, address)| {
-            Some((id.trim().parse::<u32>().ok()?, address.trim().parse::<SocketAddr>().ok()?))
+            Some((id.trim().parse::<u32>().ok()?, address.trim().parse::<SocketAddrV4>().ok()?))
         });
         let (id, address) =
             parsed.ok_or_else(|| invalid(format!("{HOSTS} has {entry:?}, but needs 1=192.0.2.7:7500,…")))?;
         if ids.contains(&id) {
-            hosts.insert(id, address);
+            hosts.insert(id, address.into());
         }
     }
     Ok(hosts)
@@ -278,27 +278,45 @@ fn check_replaceable(fd: RawFd) -> Result<(), Refusal> {
 
 /// A Node for one socket.
 fn open_node(interface: Option<Ipv4Addr>, own: Option<SocketAddr>) -> Result<Node, Refusal> {
+    let config = configured(&std::env::var(SETTINGS).unwrap_or_default())?;
+    let named = std::env::var(INTERFACE).ok().filter(|text| !text.is_empty());
+    let named = named
+        .map(|text| text.parse().map_err(|_| invalid(format!("{INTERFACE} is {text:?}, no IPv4 address"))));
+    let names_key = std::env::var_os(denrei::environment::KEY_FILE).is_some();
+    let ip = interface.or(named.transpose()?).unwrap_or_else(|| usual_ip(&config, names_key));
+    let address = own.unwrap_or_else(|| SocketAddr::from((ip, 0)));
+    Node::bind(address, config).map_err(|error| Refusal::new(number_of(&error), error))
+}
+
+/// The settings that are written as the environment has them.
+fn configured(settings: &str) -> Result<Config, Refusal> {
     // A program that computes between its calls must not seem dead.
     let mut config = Config { drive: Drive::Thread, ..Config::default() };
-    for entry in std::env::var(SETTINGS).unwrap_or_default().split(',').filter(|entry| !entry.is_empty()) {
+    for entry in settings.split(',').filter(|entry| !entry.is_empty()) {
         let (name, value) = entry
             .split_once('=')
             .ok_or_else(|| invalid(format!("{SETTINGS} has {entry:?}, not NAME=VALUE")))?;
         config.set(name.trim(), value).map_err(invalid)?;
     }
-    let named = std::env::var(INTERFACE).ok().filter(|text| !text.is_empty());
-    let named = named
-        .map(|text| text.parse().map_err(|_| invalid(format!("{INTERFACE} is {text:?}, no IPv4 address"))));
-    let is_open = config.insecure || std::env::var_os(denrei::environment::KEY_FILE).is_some();
-    let ip = match (interface, named.transpose()?) {
-        (Some(ip), _) | (None, Some(ip)) => ip,
+    Ok(config)
+}
+
+/// Where a socket is that nobody names an address of this host for; `names_key`: the environment names a key.
+fn usual_ip(config: &Config, names_key: bool) -> Ipv4Addr {
+    match config.insecure || config.cluster_key.is_some() || names_key {
         // Without a key nobody else is let in anyway.
-        _ if is_open => Ipv4Addr::UNSPECIFIED,
-        _ => Ipv4Addr::LOCALHOST,
-    };
-    let address = own.unwrap_or_else(|| SocketAddr::from((ip, 0)));
-    Node::bind(address, config)
-        .map_err(|error| Refusal::new(error.raw_os_error().unwrap_or(libc::EADDRNOTAVAIL), error))
+        true => Ipv4Addr::UNSPECIFIED,
+        false => Ipv4Addr::LOCALHOST,
+    }
+}
+
+/// All that an ordinary program sees of why there is no Node.
+fn number_of(error: &BindError) -> c_int {
+    match error {
+        BindError::Exposed { .. } | BindError::KeyFile { .. } => libc::EACCES,
+        BindError::Config(_) => libc::EINVAL,
+        error => error.raw_os_error().unwrap_or(libc::EADDRNOTAVAIL),
+    }
 }
 
 /// Which descriptors are in this mode.
@@ -368,5 +386,31 @@ pub(super) mod table {
         let entry = entry(fd).filter(|entry| *entry == entry_of(*entry as u32))?;
         word(fd)?.compare_exchange(entry, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).remove(&fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    /// Members on other hosts would wait for a sender for ever.
+    #[test]
+    fn a_key_among_the_settings_opens_a_socket_to_other_hosts() {
+        let file = std::env::temp_dir().join(format!("denrei-mtcp-key-{}", std::process::id()));
+        let _ = std::fs::remove_file(&file);
+        let mut options = std::fs::OpenOptions::new();
+        let mut key = options.write(true).create_new(true).mode(0o600).open(&file).unwrap();
+        std::io::Write::write_all(
+            &mut key,
+            format!("denrei-cluster-key-v1 {}\n", "5a".repeat(32)).as_bytes(),
+        )
+        .unwrap();
+        let config = configured(&format!("key_file={}", file.display()));
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(usual_ip(&config.unwrap(), false), Ipv4Addr::UNSPECIFIED);
+        assert_eq!(usual_ip(&configured("insecure=on").unwrap(), false), Ipv4Addr::UNSPECIFIED);
+        assert_eq!(usual_ip(&configured("").unwrap(), true), Ipv4Addr::UNSPECIFIED);
+        assert_eq!(usual_ip(&configured("").unwrap(), false), Ipv4Addr::LOCALHOST);
     }
 }
