@@ -220,7 +220,7 @@ pub unsafe extern "C" fn denrei_collective_broadcast(
     unsafe { operate(set, operation) }
 }
 
-/// Brings what all have to rank 0, in the order of ranks; the others get none.
+/// Brings what all have to rank 0, in the order of ranks; the others get parts that are none, to be freed as well.
 ///
 /// # Safety
 /// `set` is a set, `data` has `length` bytes, `parts` is a place for a pointer.

@@ -131,7 +131,7 @@ impl From<&GroupStatus> for denrei_group_state {
 }
 
 /// Puts the group's state into `state` and its members' into `members`, `room` at most, and how many
-/// there are into `count`. DENREI_UNKNOWN_PEER if the group is over.
+/// there are into `count`; of a group that is over, what there was at its end, and `open` is false.
 ///
 /// # Safety
 /// `group` is a group; `state` and `count` are NULL or places for what they are named after; `members`

@@ -156,6 +156,9 @@ static void groups(const char *address) {
   CHECK(denrei_group_send(group, "x", 1, 0, NULL) == DENREI_CLOSED);
   expect(group, DENREI_GROUP_CLOSED, &event);
   FAILS(denrei_group_event_next(group, -1, &event), DENREI_CLOSED, "closed");
+  OK(denrei_group_status(group, &state, table, COUNT, &count));
+  CHECK(!state.open && state.messages_sent == 2 && state.messages_acknowledged == 2);
+  CHECK(count == 3 && table[1].messages_acknowledged == 2 && !table[0].active && !table[1].active);
   denrei_group_free(group);
   denrei_group_free(NULL);
   /* What was retained for members that come late is given back with the group. */

@@ -1953,7 +1953,7 @@ denrei_code denrei_group_event_next(const denrei_group *group,
 
 /**
  * Puts the group's state into `state` and its members' into `members`, `room` at most, and how many
- * there are into `count`. DENREI_UNKNOWN_PEER if the group is over.
+ * there are into `count`; of a group that is over, what there was at its end, and `open` is false.
  *
  * `group` is a group; `state` and `count` are NULL or places for what they are named after; `members`
  * is NULL, with `room` 0, or has `room` places.
@@ -2140,7 +2140,7 @@ denrei_code denrei_collective_broadcast(denrei_collective *set,
                                         denrei_message **result);
 
 /**
- * Brings what all have to rank 0, in the order of ranks; the others get none.
+ * Brings what all have to rank 0, in the order of ranks; the others get parts that are none, to be freed as well.
  *
  * `set` is a set, `data` has `length` bytes, `parts` is a place for a pointer.
  */
