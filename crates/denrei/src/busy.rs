@@ -57,15 +57,27 @@ impl BusyPeers {
         }
     }
 
+    /// The one of some to whom least was sent since the last review.
+    pub fn least(&self, of: &[Way]) -> Option<Way> {
+        of.iter().copied().min_by_key(|way| self.count(way))
+    }
+
+    fn count(&self, way: &Way) -> u32 {
+        self.counts.iter().find(|(to, _)| to == way).map_or(0, |(_, count)| *count)
+    }
+
     /// Decides, given who is connected now, and begins to count anew.
     pub fn review(&mut self, connected: &[Way]) -> Review {
         self.counts.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(*count));
         let share = |of| self.total / of;
-        let count = |way: &Way| self.counts.iter().find(|(to, _)| to == way).map_or(0, |(_, c)| *c);
         let busy = self.counts.iter().filter(|(_, count)| *count >= share(BUSY_SHARE)).map(|(addr, _)| *addr);
         let review = Review {
             connect: busy.filter(|addr| !connected.contains(addr)).collect(),
-            disconnect: connected.iter().copied().filter(|addr| count(addr) < share(IDLE_SHARE)).collect(),
+            disconnect: connected
+                .iter()
+                .copied()
+                .filter(|addr| self.count(addr) < share(IDLE_SHARE))
+                .collect(),
         };
         self.counts.clear();
         self.last = 0;

@@ -33,6 +33,8 @@ pub(crate) struct Io {
     /// Silent peers that have a connected socket as the kernel tells there if their hosts refuse what is sent, and
     /// since when.
     watched: Vec<(Way, Instant)>,
+    /// When a transmit was last taken up.
+    taken_up_at: Instant,
     /// When it is looked again which interfaces there are.
     interfaces_at: Instant,
 }
@@ -62,6 +64,7 @@ impl Io {
             stuck: None,
             busy: BusyPeers::default(),
             watched: Vec::new(),
+            taken_up_at: Instant::ZERO,
             interfaces_at: Instant::ZERO + INTERFACES_INTERVAL,
         }
     }
@@ -126,6 +129,7 @@ impl Io {
         self.stuck = Some((transmit, 0));
         let (silent, more) = (core.endpoint.poll_silent(), core.endpoint.wants_transmit());
         drop(core);
+        self.taken_up_at = now;
         self.follow_interfaces(now);
         if let Some(peer) = silent {
             self.watch(peer, now);
@@ -166,7 +170,8 @@ impl Io {
         true
     }
 
-    /// Gives a peer that does not answer a connected socket.
+    /// Gives a peer that does not answer a connected socket: a free one, that of another which has not answered for long,
+    /// or that of the least busy peer, which does without for now. More than half of the busy ones' they do not get.
     #[cold]
     pub fn watch(&mut self, peer: Way, now: Instant) {
         let connected: Vec<_> = self.socket.connected_peers().collect();
@@ -175,9 +180,9 @@ impl Io {
             return self.socket.ask_who_refuses(peer.to);
         }
         let is_full = matches!(self.socket.connect_peer(peer), Ok(false));
-        let long = |(_, since): &(Way, Instant)| now.saturating_since(*since) >= LONGEST_WATCH;
-        if is_full && let Some(at) = self.watched.iter().position(long) {
-            self.socket.disconnect_peer(self.watched.swap_remove(at).0.to);
+        if is_full && let Some(other) = self.least_needed(&connected, now) {
+            self.watched.retain(|(watched, _)| *watched != other);
+            self.socket.disconnect_peer(other.to);
             let _ = self.socket.connect_peer(peer);
         }
         if self.socket.connected_peers().any(|way| way == peer) {
@@ -186,10 +191,25 @@ impl Io {
         }
     }
 
+    /// Whose connected socket a peer that does not answer gets.
+    fn least_needed(&self, connected: &[Way], now: Instant) -> Option<Way> {
+        let long = self.watched.iter().find(|(_, since)| now.saturating_since(*since) >= LONGEST_WATCH);
+        if let Some((watched, _)) = long {
+            return Some(*watched);
+        }
+        let is_watched = |way: &Way| self.watched.iter().any(|(watched, _)| watched == way);
+        let busy: Vec<_> = connected.iter().copied().filter(|way| !is_watched(way)).collect();
+        if self.watched.len() >= busy.len() { None } else { self.busy.least(&busy) }
+    }
+
     fn review_busy(&mut self) {
         let connected: Vec<_> = self.socket.connected_peers().collect();
         let review = self.busy.review(&connected);
-        for peer in review.disconnect {
+        let now = self.taken_up_at;
+        self.watched.retain(|(_, since)| now.saturating_since(*since) < LONGEST_WATCH);
+        // Little is sent to who does not answer: it is heard of there all the same.
+        let is_watched = |way: &Way| self.watched.iter().any(|(watched, _)| watched == way);
+        for peer in review.disconnect.into_iter().filter(|peer| !is_watched(peer)) {
             self.socket.disconnect_peer(peer.to);
         }
         for peer in review.connect {
@@ -283,6 +303,48 @@ mod tests {
         let mut datagram = [0; BYTES];
         for number in 0..DATAGRAMS {
             assert_eq!((receiver.recv(&mut datagram).unwrap(), datagram[0]), (BYTES, number));
+        }
+    }
+
+    /// An I/O part with connected sockets for `busy` peers, which are all there may be.
+    fn full_of(busy: &[SocketAddr]) -> Io {
+        let config = SocketConfig { connected_sockets: busy.len(), ..SocketConfig::default() };
+        let mut io = Io::new(UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap());
+        busy.iter().for_each(|peer| assert!(io.socket.connect_peer(*peer).unwrap()));
+        io
+    }
+
+    fn is_connected(io: &Io, peer: SocketAddr) -> bool {
+        io.socket.connected_peers().any(|connected| connected.to == peer)
+    }
+
+    #[test]
+    fn who_does_not_answer_gets_the_sockets_of_the_least_busy_but_not_of_more_than_half() {
+        let [busy, silent] = [9000, 9100]
+            .map(|port| [0, 1, 2, 3].map(|number| SocketAddr::from(([127, 0, 0, 1], port + number))));
+        let mut io = full_of(&busy);
+        busy.iter().zip([5, 1, 2, 4]).for_each(|(peer, sends)| {
+            (0..sends).for_each(|_| assert!(!io.busy.on_sent((*peer).into())));
+        });
+        let began = Instant::ZERO;
+        silent.iter().for_each(|peer| io.watch((*peer).into(), began));
+        assert_eq!(silent.map(|peer| is_connected(&io, peer)), [true, true, false, false]);
+        assert_eq!(busy.map(|peer| is_connected(&io, peer)), [true, false, false, true]);
+        // Its time is over, and another's has come.
+        io.watch(silent[2].into(), began + LONGEST_WATCH);
+        assert_eq!(silent.map(|peer| is_connected(&io, peer)), [false, true, true, false]);
+    }
+
+    #[test]
+    fn who_does_not_answer_keeps_its_socket_when_it_is_looked_who_is_busy() {
+        let [busy, silent] = [9000, 9001].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut io = full_of(&[busy, SocketAddr::from(([127, 0, 0, 1], 9002))]);
+        io.watch(silent.into(), Instant::ZERO);
+        for (at, stays) in [(Duration::from_millis(10), true), (LONGEST_WATCH, false)] {
+            while !io.busy.on_sent(busy.into()) {}
+            io.taken_up_at = Instant::ZERO + at;
+            io.review_busy();
+            assert_eq!(is_connected(&io, silent), stays, "{at:?}");
         }
     }
 
