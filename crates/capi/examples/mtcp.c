@@ -46,7 +46,12 @@ static unsigned char byte_at(size_t at) { return (unsigned char)(at * 31 + at / 
 
 static void wait_for(int s, const char *what) {
   struct pollfd entry = {s, POLLIN, 0};
-  check(poll(&entry, 1, PATIENCE_MS) == 1, what);
+  int ready = poll(&entry, 1, PATIENCE_MS);
+  if (ready == 0) {
+    fprintf(stderr, "%s: nothing for %d ms\n", what, PATIENCE_MS);
+    exit(1);
+  }
+  check(ready == 1, what);
 }
 
 static void sender(struct sockaddr_in *group, int members) {

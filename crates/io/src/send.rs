@@ -138,6 +138,10 @@ impl UdpSocket {
                 format!("see whether a route prohibits it: `ip route get {ip}`")
             }
             DropKind::NotPermitted => "let this host's firewall pass UDP".to_owned(),
+            DropKind::Other if error.raw_os_error() == Some(libc::EINVAL) => {
+                "see whether an interface of this host has an address to send there from: `ip address`"
+                    .to_owned()
+            }
             DropKind::Other => format!("see whether this Node's address, {local}, can speak to that one"),
             DropKind::TooLarge => format!(
                 "the way there has to carry {LEAST_PATH_BYTES} octets in a datagram: \

@@ -50,7 +50,10 @@ impl Endpoint for UdpEndpoint {
     fn link(self: Box<Self>, addresses: &[SocketAddr]) -> Result<Box<dyn Link>> {
         let (socket, job) = (self.socket, self.job);
         let other = addresses.get(1 - job.index).context("the other side has no address")?;
-        socket.connect(other)?;
+        // Bare sockets go to the address that each side has for itself, which is of no use beyond a NAT.
+        socket.connect(other).with_context(|| {
+            format!("cannot speak to {other}, the other side's own address: both have to reach each other's, without NAT between")
+        })?;
         if polls(&job) {
             socket.set_nonblocking(true)?;
         } else {
