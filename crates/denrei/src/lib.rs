@@ -80,9 +80,9 @@ pub use denrei_proto::group::{
 };
 pub use denrei_proto::seal::{BeaconKey, ClusterKey, Identity, PublicIdentity, SecretOctets};
 pub use denrei_proto::{
-    AcceptInto, ChannelId, Completion, CongestionAlgorithm, ConnectError, DEFAULT_WEIGHT, EndpointCounters,
-    Event, FlowState, LostReason, MAX_RATE, MAX_WEIGHT, Message, MessageId, NoMore, OfferPolicy,
-    PeerCounters, PeerError, PeerId, Phase, Placement, Rate, SendError,
+    AcceptInto, ChannelId, Completion, CongestionAlgorithm, ConnectError, DEFAULT_WEIGHT, Doorkeeper,
+    EndpointCounters, Event, FlowState, LostReason, MAX_RATE, MAX_WEIGHT, Message, MessageId, NoMore,
+    OfferPolicy, PeerCounters, PeerError, PeerId, Phase, Placement, Rate, Refusal, SendError,
 };
 pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
 pub use error::{BindError, NodeError, RecvError};

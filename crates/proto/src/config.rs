@@ -3,6 +3,7 @@
 //! Inputs → outputs: a plain [`Config`] → the same, checked, or a [`ConfigError`] that says what
 //! to change.
 
+use crate::doorkeeper::Doorkeeper;
 use crate::rate::{MAX_RATE, Rate};
 use crate::seal::{ClusterKey, Identity, PublicIdentity};
 use core::time::Duration;
@@ -90,6 +91,9 @@ pub struct Config {
     /// Relays that what this endpoint opens has come through, told to every peer: for those who forward, so that what
     /// goes round in a circle is noticed (`spec/protocol.md` §13.2).
     pub relays: u8,
+    /// Who says whether a peer that has opened a session is let in, before anything of it is acknowledged; `None`: everybody is
+    /// who has the key, and is allowed.
+    pub doorkeeper: Option<Doorkeeper>,
 }
 
 /// Who answers the offer of a large message.
@@ -169,6 +173,7 @@ impl Default for Config {
             max_handshakes_per_s: 10_000,
             rekey_after_packets: MAX_PACKETS_PER_KEY,
             relays: 0,
+            doorkeeper: None,
         }
     }
 }

@@ -11,6 +11,7 @@ mod buffer_pool;
 mod channel_map;
 mod config;
 mod congestion;
+mod doorkeeper;
 mod doubted;
 mod endpoint;
 mod event;
@@ -41,6 +42,7 @@ pub use config::{
     Config, ConfigError, CongestionAlgorithm, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, MIN_CHANNELS,
     OfferPolicy,
 };
+pub use doorkeeper::{Doorkeeper, Refusal};
 pub use endpoint::{Endpoint, Place};
 pub use event::{
     ChannelId, Completion, ConnectError, EndpointCounters, Event, FlowState, LostReason, Message, MessageId,

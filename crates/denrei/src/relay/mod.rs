@@ -17,6 +17,7 @@
 mod blocked;
 mod pace;
 mod pair;
+mod places;
 mod queue;
 mod route;
 
@@ -27,7 +28,7 @@ use crate::{BindError, Config, Drive, Node};
 use denrei_io::Maker;
 use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, OfferPolicy};
 use pair::LOOK;
-use parking_lot::Mutex;
+use places::Places;
 use route::RouteState;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -92,6 +93,13 @@ impl RelayConfig {
         Ok(())
     }
 
+    /// The settings of a route's Node, at which senders come for a place.
+    fn near(&self, places: &Places) -> Config {
+        let mut config = self.node();
+        config.protocol.doorkeeper = Some(places.doorkeeper());
+        config
+    }
+
     /// The settings of the Node towards the target, for a sender whose session has come through `relays`; `None`: through
     /// as many as it may.
     fn far(&self, relays: u8) -> Option<Config> {
@@ -131,6 +139,7 @@ impl RelayConfig {
 /// A running relay. Dropping it ends all its sessions.
 pub struct Relay {
     routes: Vec<(SocketAddr, Arc<RouteState>)>,
+    places: Places,
     threads: Vec<JoinHandle<()>>,
     stopping: Arc<AtomicBool>,
     maker: Maker,
@@ -207,15 +216,16 @@ impl Relay {
         routes.iter().try_for_each(|route| refuse_unreachable(route, config.from(route.target)))?;
         refuse_circles(routes)?;
         refuse_doubles(routes)?;
-        let places = Arc::new(Mutex::new(config.max_pairs));
+        let places = Places::new(config.max_pairs);
         let mut relay = Self {
             routes: Vec::new(),
+            places: places.clone(),
             threads: Vec::new(),
             stopping: Arc::default(),
             maker: Maker::this_process(),
         };
         for route in routes {
-            let near = Node::bind(route.listen, config.node())?;
+            let near = Node::bind(route.listen, config.near(&places))?;
             // What the first sender would find out.
             drop(Node::bind(SocketAddr::new(config.from(route.target), 0), config.node())?);
             let addr = near.local_addr();
@@ -239,6 +249,7 @@ impl Relay {
     /// acknowledged; what else they have they are told of as with any end. Waits for that at most `limit`, and says
     /// whether it came about. Dropping the relay ends what is left.
     pub fn drain(&self, limit: Duration) -> bool {
+        self.places.close();
         self.routes.iter().for_each(|(_, route)| route.drain());
         let begun = Instant::now();
         while !self.pairs().is_empty() {
@@ -263,6 +274,7 @@ impl Drop for Relay {
             // They are the parent's.
             return std::mem::forget(std::mem::take(&mut self.threads));
         }
+        self.places.close();
         self.stopping.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             // A thread that has panicked has said so, and there is nothing left to forward.

@@ -4,9 +4,10 @@
 //! with a Node of its own towards the target, so that the target sees as many peers as there are
 //! senders.
 
+use super::RelayConfig;
 use super::blocked::Blocked;
-use super::pair::{ENDING, Ending, FAR_PEER_LOST, Full, LOOK, Pair, PairState};
-use super::{MAX_RELAYS, RelayConfig};
+use super::pair::{Ending, FAR_PEER_LOST, Full, LOOK, Pair, PairState};
+use super::places::{Places, circle};
 use crate::{Config, Incoming, Node, NodeError};
 use denrei_proto::{Event, Message, PeerId};
 use parking_lot::Mutex;
@@ -29,13 +30,12 @@ pub(super) struct RouteState {
     near: Node,
     target: SocketAddr,
     config: RelayConfig,
-    /// Pairs that the relay still has room for.
-    places: Arc<Mutex<usize>>,
+    places: Places,
     pairs: Mutex<HashMap<PeerId, Running>>,
-    /// Senders whose pair is over, or who were turned away, until the Node forgets them. What is still here of one
+    /// Senders whose pair is over, or could not begin, until the Node forgets them. What is still here of one
     /// follows something that was lost: a new pair would hand it on as if nothing were missing.
     over: Mutex<HashSet<PeerId>>,
-    /// The pairs are to end in order, and nobody begins any more.
+    /// The pairs are to end in order.
     draining: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ impl Running {
 
 impl RouteState {
     /// A route without pairs.
-    pub fn new(near: Node, target: SocketAddr, config: RelayConfig, places: Arc<Mutex<usize>>) -> Self {
+    pub fn new(near: Node, target: SocketAddr, config: RelayConfig, places: Places) -> Self {
         Self {
             near,
             target,
@@ -190,11 +190,10 @@ impl RouteState {
             // One that has panicked has said so.
             let _ = thread.join();
         }
-        *self.places.lock() += 1;
+        self.places.give_back();
     }
 
-    /// The pair of a sender, a new one for one that comes for the first time; `None`: its pair is over, or it was
-    /// turned away.
+    /// The pair of a sender, a new one for one that comes for the first time; `None`: its pair is over, or could not begin.
     fn pair_of(&self, peer: PeerId) -> Option<Arc<Pair>> {
         if let Some(running) = self.pairs.lock().get(&peer) {
             return Some(running.pair.clone());
@@ -209,6 +208,7 @@ impl RouteState {
                 Some(pair)
             }
             Err(why) => {
+                self.places.give_back();
                 self.take_no_more_of(peer);
                 // One that is gone needs no word.
                 let _ = self.near.abort(peer, FAR_PEER_LOST, &why);
@@ -218,20 +218,10 @@ impl RouteState {
     }
 
     fn open(&self, peer: PeerId) -> Result<Running, String> {
-        if self.draining.load(Ordering::Acquire) {
-            return Err(ENDING.to_owned());
-        }
         let relays = self.near.flow(peer).ok_or("it is gone")?.relays;
+        // What it had said of that may have come after it was let in.
         let config = self.config.far(relays).ok_or_else(circle)?;
-        {
-            let mut places = self.places.lock();
-            *places = places.checked_sub(1).ok_or("the relay has no room for another pair (max_pairs)")?;
-        }
-        let opened = self.start(peer, config);
-        if opened.is_err() {
-            *self.places.lock() += 1;
-        }
-        opened
+        self.start(peer, config)
     }
 
     fn start(&self, peer: PeerId, config: Config) -> Result<Running, String> {
@@ -258,11 +248,6 @@ impl RouteState {
     }
 }
 
-/// Why a sender is turned away that has come through as many relays as it may.
-fn circle() -> String {
-    format!("it has come through {MAX_RELAYS} relays, the most there may be: do two stand for each other?")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,7 +271,7 @@ mod tests {
         let (near, far, target) = (node(), node(), node().local_addr());
         let (peer, far_peer) = (near.connect(target).unwrap(), far.connect(target).unwrap());
         let pair = Arc::new(Pair::new(near.clone(), peer, far, far_peer, target, 1 << 20));
-        let places = Arc::new(Mutex::new(0));
+        let places = Places::new(0);
         let route = RouteState::new(near, target, RelayConfig::default(), places.clone());
         let (let_go, held) = channel::<()>();
         let threads = vec![std::thread::spawn(move || held.recv().unwrap_or_default())];
@@ -303,7 +288,7 @@ mod tests {
             drop(let_go);
             assert!(in_time, "the others' messages wait for its thread");
         });
-        while *places.lock() == 0 {
+        while places.left() == 0 {
             route.look();
             std::thread::yield_now();
         }
@@ -314,7 +299,7 @@ mod tests {
     fn what_follows_a_message_that_was_lost_goes_through_no_new_pair() {
         let (near, sender, target) = (node(), node(), node());
         let to = ChannelId { peer: sender.connect(near.local_addr()).unwrap(), channel: 0 };
-        let places = Arc::new(Mutex::new(8));
+        let places = Places::new(8);
         let route = RouteState::new(near, target.local_addr(), RelayConfig::default(), places);
         sender.send(to, "before").unwrap();
         let mut blocked = Blocked::default();

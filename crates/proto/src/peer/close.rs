@@ -1,6 +1,7 @@
 //! How a session ends (R7): one side done writing, both, done reading, abort, loss.
 
 use super::{Context, News, Peer};
+use crate::doorkeeper::Refusal;
 use crate::event::{Event, LostReason, Phase};
 use crate::recv_channel::CREDIT_EXCEEDED;
 use crate::sent::Control;
@@ -125,6 +126,12 @@ impl Peer {
         if self.is_alive() {
             self.end(cx, LostReason::Aborted, Some((code, reason.to_owned())));
         }
+    }
+
+    /// A peer is proven, and is not let in: what has come of it is forgotten, and none of it was acknowledged.
+    pub(super) fn turn_away(&mut self, cx: &mut Context<'_>, refusal: Refusal) {
+        self.protection.on_proven();
+        self.end(cx, LostReason::Aborted, Some((refusal.code, refusal.reason)));
     }
 
     /// The peer broke the protocol.

@@ -131,6 +131,9 @@ impl Peer {
         }
         if !usual {
             self.learn_phase(cx, &incoming.header);
+            if !self.is_alive() {
+                return;
+            }
             if !self.may_come(incoming.body) {
                 cx.notes.limited += 1;
                 return;
@@ -214,8 +217,13 @@ impl Peer {
             }
             (Phase::Answering, Kind::First, _) => self.repeat_answer(),
             (Phase::Answering, Kind::Session, _) => {
-                cx.notes.news |= News::PROVEN;
-                self.opened(cx);
+                let asked = cx.config.doorkeeper.as_ref().map(|door| door.ask(self.remote.relays));
+                if let Some(Err(refusal)) = asked {
+                    self.turn_away(cx, refusal);
+                } else {
+                    cx.notes.news |= News::PROVEN;
+                    self.opened(cx);
+                }
             }
             _ => {}
         }

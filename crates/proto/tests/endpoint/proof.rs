@@ -3,7 +3,7 @@
 use crate::common::content;
 use crate::net::{Pair, SECOND, addr};
 use crate::ways::{is_sealed, secured};
-use denrei_proto::{Config, Endpoint, Event, LostReason, PeerId, Phase, Rate};
+use denrei_proto::{Config, Doorkeeper, Endpoint, Event, LostReason, PeerId, Phase, Rate, Refusal};
 use denrei_wire::packet::Kind;
 use denrei_wire::{Instant, TransmitBuf};
 use std::net::SocketAddr;
@@ -197,6 +197,27 @@ fn whoever_vanished_before_the_proof_makes_room_once_it_had_its_time() {
     }
 }
 
+/// Nothing of theirs counts as arrived, whatever came before they were asked about.
+fn who_is_not_let_in_hears_of_each_message() {
+    let ways: [fn(u64) -> bool; 3] = [|_| false, |number| number % 3 == 2, |number| number % 4 == 1];
+    for (way, lose) in ways.into_iter().enumerate() {
+        let door =
+            Doorkeeper::new(|relays| Err(Refusal { code: 0x8123, reason: format!("{relays} relays") }));
+        let answering = Config { doorkeeper: Some(door), ..Config::default() };
+        let mut pair = Pair { lose, ..Pair::of([Config { relays: 3, ..Config::default() }, answering]) };
+        let peer = pair.connect(0);
+        (0..5).for_each(|number| pair.send(0, peer, number % 2, content(number.into(), 400)));
+        pair.run(SECOND);
+        let [(LostReason::Ended { code: 0x8123, reason }, 5)] = &pair.lost(0)[..] else {
+            panic!("{way}: {:?}", pair.lost(0))
+        };
+        // Unless the packet that told it was lost.
+        assert!(reason == "3 relays" || way > 0, "{reason}");
+        assert!(pair.events[1].is_empty() && pair.received[1].is_empty(), "{:?}", pair.events[1]);
+        assert_eq!(pair.ends[1].peers().count(), 0);
+    }
+}
+
 crate::ways::tests! { plain sealed => {
     what_was_said_before_the_proof_is_told_with_it_and_once,
     a_recorded_beginning_tells_the_application_nothing,
@@ -206,4 +227,5 @@ crate::ways::tests! { plain sealed => {
     those_that_open_at_once_do_not_ask_again_at_once,
     a_first_of_an_earlier_session_costs_the_later_one_nothing,
     whoever_vanished_before_the_proof_makes_room_once_it_had_its_time,
+    who_is_not_let_in_hears_of_each_message,
 }}
