@@ -21,8 +21,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Columns of the table beside the axes that vary and what the plan's faults did; CSV and JSON have all.
-const TABLE_COLUMNS: [&str; 13] = [
+/// Columns of the table beside the axes that vary and what the plan's faults did, as far as they are measured; CSV and
+/// JSON have all.
+const TABLE_COLUMNS: [&str; 17] = [
     "finished",
     "converged",
     "goodput_bytes_per_s",
@@ -36,7 +37,14 @@ const TABLE_COLUMNS: [&str; 13] = [
     "retransmissions",
     "probes",
     "deepest_queue_bytes",
+    "group_packets",
+    "reports_per_100",
+    "repairs",
+    "parities",
 ];
+
+/// What stands for a value that there is none of.
+const NOT_MEASURED: &str = "null";
 
 /// Longest plan, bytes: a thousand times the longest of ours. Nothing that has no end is read on until memory has.
 const MAX_PLAN_BYTES: u64 = 1 << 20;
@@ -70,8 +78,10 @@ impl SimCommand {
         let plan = Plan::parse(&text)
             .map_err(|error| wrong_arguments(format!("{}: {error}", self.plan.display())))?;
         let telling = plan.telling();
-        let mut table = Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED);
+        let shown = |name: &str| {
+            plan.varying.contains(name) || telling.contains(name) || TABLE_COLUMNS.contains(&name)
+        };
+        let mut rows = Vec::new();
         let mut finished = true;
         let mut first = true;
         let mut out = std::io::stdout();
@@ -83,16 +93,14 @@ impl SimCommand {
                 (_, true) if is_first => writeln!(out, "{}\n{}", row.csv_header(), row.to_csv()),
                 (_, true) => writeln!(out, "{}", row.to_csv()),
                 _ => {
-                    add_row(&mut table, row, is_first, |name| {
-                        plan.varying.contains(name) || telling.contains(name) || TABLE_COLUMNS.contains(&name)
-                    });
+                    rows.push(row.columns().into_iter().filter(|(name, _)| shown(name)).collect());
                     Ok(())
                 }
             }
         })?
         .unwrap_or_else(|error| output::unwritable(error));
         if !self.json && !self.csv {
-            say!("{}\n{table}", plan.name);
+            say!("{}\n{}", plan.name, table(&rows));
         }
         Ok(finished)
     }
@@ -175,12 +183,19 @@ fn next_cell<'a>(plan: &'a Plan, next: &AtomicUsize) -> Option<(usize, &'a denre
     Some((number, plan.cells.get(number)?))
 }
 
-fn add_row(table: &mut Table, row: &Row, first: bool, shown: impl Fn(&str) -> bool) {
-    let columns: Vec<_> = row.columns().into_iter().filter(|(name, _)| shown(name)).collect();
-    if first {
-        table.set_header(columns.iter().map(|(name, _)| name));
+/// Rows of the same columns, names and values, without those that none of them has a value for.
+fn table(rows: &[Vec<(String, String)>]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED);
+    let names = rows.first().map(|row| row.iter().map(|(name, _)| name.clone())).into_iter().flatten();
+    let is_measured =
+        |name: &String| rows.iter().flatten().any(|(other, value)| other == name && value != NOT_MEASURED);
+    let names: Vec<String> = names.filter(is_measured).collect();
+    table.set_header(&names);
+    for row in rows {
+        table.add_row(row.iter().filter(|(name, _)| names.contains(name)).map(|(_, value)| shorten(value)));
     }
-    table.add_row(columns.iter().map(|(_, value)| shorten(value)));
+    table
 }
 
 /// A number as people read it: four significant digits, thousands apart.
@@ -213,6 +228,17 @@ mod tests {
         .unwrap()
         .unwrap();
         assert_eq!(order, [300, 1, 200, 2, 100]);
+    }
+
+    #[test]
+    fn a_table_has_the_columns_that_some_row_has_a_value_for() {
+        let row = |values: [&str; 3]| {
+            let named = ["loss", "p50_us", "repairs"].into_iter().zip(values);
+            named.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        };
+        let table = table(&[row(["0.1", "null", "3"]), row(["0.2", "null", "null"])]).to_string();
+        assert!(table.contains("loss") && table.contains("repairs") && table.contains("null"), "{table}");
+        assert!(!table.contains("p50_us"), "{table}");
     }
 
     #[test]
