@@ -26,6 +26,8 @@ pub const COLOURS: [RGBColor; 6] = [
 
 /// How much further than its values a logarithmic axis goes.
 const AXIS_MARGIN: f64 = 1.25;
+/// The same where they are all but one value, so that there is a power of two on either side to write.
+const LONE_MARGIN: f64 = 2.0;
 
 /// Whether to draw.
 #[derive(Args, Clone, Debug, Default)]
@@ -124,7 +126,9 @@ pub fn size_panel(
     let range = |of: fn(&(f64, f64)) -> f64| {
         let values = curves.iter().flat_map(|curve| &curve.points).map(of).filter(|value| *value > 0.0);
         let (least, most) = values.fold((f64::MAX, 1e-3), |(least, most), v| (v.min(least), v.max(most)));
-        least.min(most) / AXIS_MARGIN..most * AXIS_MARGIN
+        let least = least.min(most);
+        let margin = if most < least * LONE_MARGIN { LONE_MARGIN } else { AXIS_MARGIN };
+        least / margin..most * margin
     };
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 15))
