@@ -15,10 +15,12 @@ const COUNTS: Duration = Duration::from_secs(10);
 const DEVIATIONS: u64 = 2;
 
 /// Round trips with next to nothing under way; nanoseconds.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Base {
     mean_ns: u64,
     deviation_ns: u64,
+    /// The mean as it was measured.
+    measured_ns: u64,
     /// When the last was measured.
     at: Option<Instant>,
 }
@@ -33,7 +35,17 @@ impl Base {
         } else {
             (self.mean_ns, self.deviation_ns) = (rtt_ns, rtt_ns / 2);
         }
-        self.at = Some(now);
+        (self.measured_ns, self.at) = (self.mean_ns, Some(now));
+    }
+
+    /// A round trip with more under way. One that is shorter than what it takes "anyway" shows that it does not any more,
+    /// or that others have left some of a queue; by half: that this is not the path that was measured.
+    pub fn follow_down(&mut self, rtt_ns: u64) {
+        if rtt_ns < self.measured_ns / 2 {
+            *self = Self::default();
+        } else if rtt_ns < self.mean_ns.saturating_sub(self.deviation_ns.saturating_mul(DEVIATIONS)) {
+            self.mean_ns = rtt_ns;
+        }
     }
 
     /// The path's least round trip, or what it takes anyway.

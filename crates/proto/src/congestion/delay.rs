@@ -70,6 +70,8 @@ pub(super) struct Delay {
     fastest: Pace,
     /// Since when the window has been the least.
     least_since: Option<Instant>,
+    /// What round trips have taken since then.
+    at_least: Base,
     base: Base,
 }
 
@@ -136,6 +138,7 @@ impl Delay {
             under_way_before: 0,
             fastest: Pace::default(),
             least_since: None,
+            at_least: Base::default(),
             base: Base::default(),
         }
     }
@@ -176,12 +179,14 @@ impl Delay {
     /// too, where to yield is right, but seldom for as long as this.
     fn measure(&mut self, round: &Round, now: Instant) {
         if self.window > self.limits.clamp(0) || round.marked > 0 {
-            self.least_since = None;
+            (self.least_since, self.at_least) = (None, Base::default());
+            self.base.follow_down(round.min_rtt_ns);
             return;
         }
         let since = *self.least_since.get_or_insert(round.began);
+        self.at_least.sample(now, round.min_rtt_ns);
         if since + LEAST_LASTS <= now {
-            self.base.sample(now, round.min_rtt_ns);
+            self.base = self.at_least;
         }
     }
 

@@ -257,6 +257,28 @@ mod tests {
         assert!(take(50..150) > 1_000 * 1472);
     }
 
+    /// What a path takes that has become longer is known closely: more is a queue. And no longer than it takes that.
+    #[test]
+    fn a_path_that_has_become_longer_has_queues_and_may_become_shorter() {
+        let mut controller = controller(CongestionAlgorithm::Delay, 1472);
+        let mut now = 0;
+        let mut take = |rounds: u64, ms: u32| {
+            for _ in 0..rounds {
+                now += u64::from(ms);
+                controller.on_ack(acked(now, controller.window(), ms * MS));
+            }
+            controller.window()
+        };
+        take(20, 1);
+        while take(1, 100) > 2 * 1472 {}
+        while take(1, 100) < 100 * 1472 {}
+        let grown = take(1, 100);
+        assert!(take(30, 200) < grown / 2, "twice that is a queue");
+        while take(1, 100) < 100 * 1472 {}
+        let grown = take(1, 1);
+        assert!(take(100, 30) < grown / 2, "it takes a millisecond again");
+    }
+
     /// It takes its time whatever the window is, and in between a round trip is what the path makes it.
     #[test]
     fn a_process_that_waits_for_its_core_is_not_a_queue() {
