@@ -14,11 +14,16 @@ const REMEMBERED: usize = 4;
 /// RACK.reo_wnd_persist).
 pub(crate) const DISORDER: u8 = 16;
 
+/// Steps of patience that such arrivals add (RFC 8985 §6.2's RACK.reo_wnd_mult), at most.
+const MOST_PATIENCE: u8 = 7;
+
 /// Why a packet was taken for lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// Later ones had arrived.
     Overtaken,
+    /// A later one had arrived, and it was too late.
+    Overdue,
     /// Nothing was heard for so long that a probe repeated it.
     Silence,
 }
@@ -49,6 +54,8 @@ pub(crate) struct Doubted {
     end: u64,
     /// Losses to come for which only time counts.
     disorder: u8,
+    /// Steps of patience, and losses to come for which they count.
+    patience: (u8, u8),
 }
 
 impl Doubted {
@@ -75,6 +82,7 @@ impl Doubted {
             late.largest_bytes = late.largest_bytes.max(Some(taken.bytes));
             match taken.sign {
                 Sign::Overtaken => self.disorder = DISORDER,
+                Sign::Overdue => self.patience = ((self.patience.0 + 1).min(MOST_PATIENCE), DISORDER),
                 Sign::Silence => late.probed_sent_at = late.probed_sent_at.max(Some(taken.sent_at)),
             }
         }
@@ -86,8 +94,17 @@ impl Doubted {
         self.disorder > 0
     }
 
+    /// How much longer than usual to wait for one that others have overtaken, in steps.
+    pub fn patience(&self) -> u8 {
+        self.patience.0
+    }
+
     /// Packets were lost, once more.
     pub fn on_lost(&mut self) {
+        self.patience.1 = self.patience.1.saturating_sub(1);
+        if self.patience.1 == 0 {
+            self.patience.0 = 0;
+        }
         self.disorder = self.disorder.saturating_sub(1);
     }
 }

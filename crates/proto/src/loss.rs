@@ -239,7 +239,7 @@ impl SentPackets {
             return;
         }
         let Some(largest_acked) = self.largest_acked else { return };
-        let patience = rtt.loss_delay();
+        let patience = rtt.loss_delay(self.doubted.patience());
         let threshold = if self.doubted.is_out_of_order() { u64::MAX } else { PACKET_THRESHOLD };
         let mut any = false;
         let end = (largest_acked + 1).saturating_sub(self.base).min(self.ring.len() as u64) as usize;
@@ -251,9 +251,8 @@ impl SentPackets {
             let counted = largest_acked - number >= threshold;
             if counted || too_late <= now {
                 let packet = slot.take().expect("seen above");
-                if counted {
-                    self.doubted.on_taken(number, &packet, Sign::Overtaken);
-                }
+                let sign = if counted { Sign::Overtaken } else { Sign::Overdue };
+                self.doubted.on_taken(number, &packet, sign);
                 self.under_way -= 1;
                 self.cost_in_flight -= packet.cost();
                 any = true;
@@ -368,6 +367,33 @@ mod tests {
             );
             lost_at(&mut sent, 2000);
         }
+    }
+
+    /// As where what a packet takes varies by half, in both directions.
+    #[test]
+    fn where_one_came_after_its_time_the_next_ones_have_more() {
+        let (mut sent, rtt) = (SentPackets::new(1), rtt_of_one_ms());
+        let mut lost_at = |at_us: u64, late: bool| {
+            let first = sent.next_number();
+            (0..2).for_each(|_| sent.on_sent(packet(0)));
+            sent.on_ack([first + 1..=first + 1].into_iter(), |_| ());
+            let mut lost = [0; 2];
+            for (lost, at_us) in lost.iter_mut().zip([at_us - 1, at_us]) {
+                sent.detect_lost(Instant::from_nanos(at_us * 1000), &rtt, |_| *lost += 1);
+            }
+            if late {
+                sent.on_ack([first..=first].into_iter(), |_| ());
+            }
+            lost
+        };
+        assert_eq!(lost_at(1125, true), [0, 1]);
+        assert_eq!(lost_at(1250, true), [0, 1]);
+        for round in 1..=DISORDER {
+            assert_eq!(lost_at(1375, false), [0, 1], "{round}");
+        }
+        assert_eq!(lost_at(1125, true), [0, 1], "no other has come late for long");
+        (2..8).for_each(|eighths| assert_eq!(lost_at(1000 + eighths * 125, true), [0, 1]));
+        (0..3).for_each(|_| assert_eq!(lost_at(2000, true), [0, 1], "a round trip is enough"));
     }
 
     #[test]

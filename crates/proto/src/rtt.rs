@@ -214,11 +214,16 @@ impl Rtt {
         Duration::from_nanos(self.probe_timeout_ns.saturating_add(longer_ns))
     }
 
-    /// How late a packet may be, when later ones have arrived, before it is lost (RFC 9002 §6.1.2).
-    pub fn loss_delay(&self) -> Duration {
+    /// How late a packet may be, when later ones have arrived, before it is lost (RFC 9002 §6.1.2): an eighth, and one for
+    /// each step of patience.
+    pub fn loss_delay(&self, patience: u8) -> Duration {
         const MIN_LOSS_DELAY_NS: u64 = 100_000;
         let newest = self.smoothed_ns().max(self.latest_ns);
-        Duration::from_nanos(newest.saturating_add(newest / 8).max(MIN_LOSS_DELAY_NS))
+        Duration::from_nanos(
+            newest
+                .saturating_add((newest / 8).saturating_mul(u64::from(patience) + 1))
+                .max(MIN_LOSS_DELAY_NS),
+        )
     }
 }
 
