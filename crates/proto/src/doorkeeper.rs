@@ -19,8 +19,8 @@ pub struct Refusal {
 
 type Asked = dyn Fn(u8) -> Result<(), Refusal> + Send + Sync;
 
-/// Who says whether a session is let in. Called while the endpoint handles a datagram, once for each session that is
-/// proven: it must neither wait nor call the endpoint.
+/// Who says whether a session is let in. Called while the endpoint handles a datagram, once for each session of another's
+/// that is proven and that this side has not opened as well: it must neither wait nor call the endpoint.
 #[derive(Clone)]
 pub struct Doorkeeper(Arc<Asked>);
 

@@ -128,8 +128,10 @@ impl Peer {
         }
     }
 
-    /// A peer is proven, and is not let in: what has come of it is forgotten, and none of it was acknowledged.
+    /// A peer is proven, and is not let in: what has come of it is forgotten, and none of it was acknowledged. An earlier
+    /// session with its address is over all the same.
     pub(super) fn turn_away(&mut self, cx: &mut Context<'_>, refusal: Refusal) {
+        cx.notes.news |= News::PROVEN;
         self.protection.on_proven();
         self.end(cx, LostReason::Aborted, Some((refusal.code, refusal.reason)));
     }

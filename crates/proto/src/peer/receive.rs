@@ -217,8 +217,9 @@ impl Peer {
             }
             (Phase::Answering, Kind::First, _) => self.repeat_answer(),
             (Phase::Answering, Kind::Session, _) => {
-                let asked = cx.config.doorkeeper.as_ref().map(|door| door.ask(self.remote.relays));
-                if let Some(Err(refusal)) = asked {
+                // Whom the application has connected to it wants.
+                let door = cx.config.doorkeeper.as_ref().filter(|_| !self.visible);
+                if let Some(Err(refusal)) = door.map(|door| door.ask(self.remote.relays)) {
                     self.turn_away(cx, refusal);
                 } else {
                     cx.notes.news |= News::PROVEN;

@@ -8,6 +8,8 @@ use denrei_wire::packet::Kind;
 use denrei_wire::{Instant, TransmitBuf};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -218,6 +220,40 @@ fn who_is_not_let_in_hears_of_each_message() {
     }
 }
 
+/// One of two that open at once is answered, and wants that all the same.
+fn whom_the_application_has_connected_to_is_let_in() {
+    let door = Doorkeeper::new(|_| Err(Refusal { code: 0x8123, reason: "full".to_owned() }));
+    let mut pair = Pair::new(Config { doorkeeper: Some(door), ..Config::default() });
+    for end in [0, 1] {
+        let peer = pair.connect(end);
+        pair.send(end, peer, 0, "hello");
+    }
+    pair.run(SECOND);
+    assert_eq!([0, 1].map(|end| (pair.received[end].len(), pair.lost(end))), [(1, vec![]), (1, vec![])]);
+}
+
+/// Whoever was killed and came back would else be kept out by what is left of itself.
+fn whoever_came_anew_and_is_not_let_in_ends_its_session_of_before() {
+    let left = Arc::new(AtomicUsize::new(1));
+    let take = move |_| match left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Refusal { code: 0x8123, reason: "full".to_owned() }),
+    };
+    let answering = Config { doorkeeper: Some(Doorkeeper::new(take)), ..Config::default() };
+    let mut pair = Pair::of([Config::default(), answering]);
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello");
+    pair.run(SECOND);
+    pair.ends[0] = Endpoint::new(secured(Config::default()), 3, pair.now);
+    pair.events[0].clear();
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "again");
+    pair.run(SECOND / 2);
+    assert!(matches!(pair.lost(0)[..], [(LostReason::Ended { code: 0x8123, .. }, 1)]), "{:?}", pair.lost(0));
+    assert_eq!(pair.lost(1), [(LostReason::Restarted, 0)]);
+    assert_eq!(pair.ends[1].peer_at(addr(0)), None);
+}
+
 crate::ways::tests! { plain sealed => {
     what_was_said_before_the_proof_is_told_with_it_and_once,
     a_recorded_beginning_tells_the_application_nothing,
@@ -228,4 +264,6 @@ crate::ways::tests! { plain sealed => {
     a_first_of_an_earlier_session_costs_the_later_one_nothing,
     whoever_vanished_before_the_proof_makes_room_once_it_had_its_time,
     who_is_not_let_in_hears_of_each_message,
+    whom_the_application_has_connected_to_is_let_in,
+    whoever_came_anew_and_is_not_let_in_ends_its_session_of_before,
 }}
