@@ -99,11 +99,14 @@ impl RelayCommand {
 
 /// Hands on what was taken, and says so, for it may take a while.
 fn drain(relay: &Relay, limit: Duration) {
-    if limit.is_zero() || relay.pairs().is_empty() {
+    if limit.is_zero() {
         return;
     }
-    let seconds = limit.as_secs_f64();
-    tell!("ending: handing on what was taken, for {seconds} s at most; another signal ends it at once");
+    if !relay.pairs().is_empty() {
+        let seconds = limit.as_secs_f64();
+        tell!("ending: handing on what was taken, for {seconds} s at most; another signal ends it at once");
+    }
+    // Who was let in just now has no pair yet.
     if !relay.drain(limit) {
         let left = relay.pairs();
         let bytes: u64 = left.iter().map(|pair| pair.held_bytes).sum();

@@ -252,7 +252,7 @@ impl Relay {
         self.places.close();
         self.routes.iter().for_each(|(_, route)| route.drain());
         let begun = Instant::now();
-        while !self.pairs().is_empty() {
+        while !self.places.are_free() {
             let left = limit.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 return false;

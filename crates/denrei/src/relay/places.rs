@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub(super) struct Places(Arc<Mutex<State>>);
 
 struct State {
+    count: usize,
     left: usize,
     /// Nobody begins any more.
     ending: bool,
@@ -20,7 +21,7 @@ struct State {
 
 impl Places {
     pub fn new(count: usize) -> Self {
-        Self(Arc::new(Mutex::new(State { left: count, ending: false })))
+        Self(Arc::new(Mutex::new(State { count, left: count, ending: false })))
     }
 
     /// Asked by a route's Node before it acknowledges anything of a sender: takes a place for it.
@@ -51,6 +52,12 @@ impl Places {
     /// Nobody begins any more.
     pub fn close(&self) {
         self.0.lock().ending = true;
+    }
+
+    /// Whether nobody has one, with a pair or about to get it.
+    pub fn are_free(&self) -> bool {
+        let state = self.0.lock();
+        state.left >= state.count
     }
 
     /// How many are left.
@@ -89,6 +96,19 @@ mod tests {
         places.close();
         assert_eq!(places.take(0), Err(ENDING.to_owned()));
         assert_eq!(places.left(), 1);
+    }
+
+    /// It was let in, and all that it sent was acknowledged.
+    #[test]
+    fn who_was_let_in_and_has_no_pair_yet_is_waited_for() {
+        let places = Places::new(1);
+        let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: node().local_addr() };
+        let mut relay = Relay::start(&[route], &RelayConfig::default()).unwrap();
+        relay.places = places.clone();
+        assert_eq!(places.take(0), Ok(()));
+        assert!(!relay.drain(Duration::from_millis(50)));
+        places.give_back();
+        assert!(relay.drain(SOON));
     }
 
     /// Until then it was told that they had arrived, and they were handed to nobody.

@@ -35,6 +35,8 @@ pub(super) struct RouteState {
     /// Senders whose pair is over, or could not begin, until the Node forgets them. What is still here of one
     /// follows something that was lost: a new pair would hand it on as if nothing were missing.
     over: Mutex<HashSet<PeerId>>,
+    /// Senders of which a message was handed on before it was told that they are there, which is then no news.
+    untold: Mutex<HashSet<PeerId>>,
     /// The pairs are to end in order.
     draining: AtomicBool,
 }
@@ -62,6 +64,7 @@ impl RouteState {
             places,
             pairs: Mutex::default(),
             over: Mutex::default(),
+            untold: Mutex::default(),
             draining: AtomicBool::new(false),
         }
     }
@@ -128,7 +131,9 @@ impl RouteState {
     fn on_event(&self, event: Event) {
         let known = |peer| self.pairs.lock().get(&peer).map(|running| running.pair.clone());
         match event {
-            Event::Connected { peer, .. } => drop(self.pair_of(peer)),
+            // Its pair may be over, its place given back and all of that forgotten.
+            Event::Connected { peer, .. } if self.untold.lock().remove(&peer) => {}
+            Event::Connected { peer, .. } => drop(self.begin(peer)),
             Event::PeerDoneWriting(peer) => {
                 if let Some(pair) = known(peer) {
                     pair.finish(Ending::DoneWriting);
@@ -201,6 +206,12 @@ impl RouteState {
         if self.over.lock().contains(&peer) {
             return None;
         }
+        self.untold.lock().insert(peer);
+        self.begin(peer)
+    }
+
+    /// Once for each sender that was let in, and has a place.
+    fn begin(&self, peer: PeerId) -> Option<Arc<Pair>> {
         match self.open(peer) {
             Ok(running) => {
                 let pair = running.pair.clone();
@@ -322,24 +333,31 @@ mod tests {
         assert!(target.try_recv().unwrap().is_none());
     }
 
+    /// Many that come at once have messages that are handed on before it is their turn to be told of.
     #[test]
-    fn an_application_hears_of_an_abort_beyond_as_it_was_said() {
+    fn a_place_is_given_back_once_though_the_pair_is_over_before_its_beginning_is_told() {
         let (sender, target) = (node(), node());
-        let second = relay_to(target.local_addr(), &RelayConfig::default());
-        let first = relay_to(second.addresses()[0], &RelayConfig::default());
-        let peer = sender.connect(first.addresses()[0]).unwrap();
-        sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
-        let back = target.recv_timeout(SOON).unwrap().expect("it comes").channel.peer;
-        let why = "w".repeat(128);
-        target.abort(back, 0x9123, &why).unwrap();
+        let config = RelayConfig { max_pairs: 1, ..RelayConfig::default() };
+        let places = Places::new(config.max_pairs);
+        let near = Node::bind("127.0.0.1:0", config.near(&places)).unwrap();
+        let to = ChannelId { peer: sender.connect(near.local_addr()).unwrap(), channel: 0 };
+        let route = RouteState::new(near, target.local_addr(), config, places.clone());
+        sender.send(to, "hello").unwrap();
+        assert!(sender.flush(to.peer, SOON));
+        let message = route.near.take_where(|_| true).expect("it is here");
+        let peer = message.channel.peer;
+        route.hand_on(message, &mut Blocked::default());
+        route.pair_of(peer).expect("it has begun").fail(FAR_PEER_LOST, "the target is gone");
         let until = Instant::now() + SOON;
-        let heard = loop {
-            assert!(Instant::now() < until, "it hears");
-            if let Some(Event::PeerLost { reason, .. }) = sender.event_timeout(SOON) {
-                break reason;
-            }
-        };
-        assert_eq!(heard, denrei_proto::LostReason::Ended { code: 0x9123, reason: why });
+        while !route.pairs().is_empty() || route.near.flow(peer).is_some() {
+            assert!(Instant::now() < until, "it is put away, and forgotten");
+            route.look();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // As when many more are over.
+        route.over.lock().clear();
+        (0..2).for_each(|_| route.step(&mut Blocked::default()).unwrap());
+        assert_eq!(places.left(), 1);
     }
 
     /// The sender was told that all had arrived.

@@ -52,7 +52,9 @@ impl Pair {
 #[cfg(test)]
 mod tests {
     use crate::relay::pair::filled::{Filled, MESSAGES, SOON, filled};
-    use denrei_proto::{Event, LostReason};
+    use crate::relay::{Relay, RelayConfig, Route};
+    use crate::{Config, Drive, Node};
+    use denrei_proto::{ChannelId, Event, LostReason};
     use std::time::{Duration, Instant};
 
     const CODE: u16 = 0x9000;
@@ -81,5 +83,31 @@ mod tests {
         let told =
             |event| matches!(event, Event::PeerLost { reason: LostReason::Ended { code: CODE, .. }, .. });
         while !told(left.target.event_timeout(SOON).expect("it hears of the end")) {}
+    }
+
+    #[test]
+    fn an_application_hears_of_an_abort_beyond_as_it_was_said() {
+        let node =
+            || Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+        let relay_to = |target| {
+            let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target };
+            Relay::start(&[route], &RelayConfig::default()).unwrap()
+        };
+        let (sender, target) = (node(), node());
+        let second = relay_to(target.local_addr());
+        let first = relay_to(second.addresses()[0]);
+        let peer = sender.connect(first.addresses()[0]).unwrap();
+        sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
+        let back = target.recv_timeout(SOON).unwrap().expect("it comes").channel.peer;
+        let why = "w".repeat(128);
+        target.abort(back, 0x9123, &why).unwrap();
+        let until = Instant::now() + SOON;
+        let heard = loop {
+            assert!(Instant::now() < until, "it hears");
+            if let Some(Event::PeerLost { reason, .. }) = sender.event_timeout(SOON) {
+                break reason;
+            }
+        };
+        assert_eq!(heard, LostReason::Ended { code: 0x9123, reason: why });
     }
 }
