@@ -40,6 +40,8 @@ const MOST_INCREASE_SHARE: u64 = 2;
 const FASTEST_COUNTS: Duration = Duration::from_secs(1);
 /// A window that has been the least for so long, without a mark, has not made what a round trip takes.
 const LEAST_LASTS: Duration = Duration::from_secs(1);
+/// In which nothing was sent for so long: that time does not count, as nothing was under way.
+const PAUSE: Duration = Duration::from_millis(250);
 /// Weight of the newest round trip in the share of marked packets (RFC 8257 g).
 const MARK_GAIN: f64 = 1.0 / 16.0;
 
@@ -146,7 +148,7 @@ impl Delay {
     fn end_round(&mut self, acked: &Acked) {
         let round = core::mem::replace(&mut self.round, Round::new(acked.now));
         self.under_way_before = round.under_way;
-        self.measure(&round, acked.now);
+        self.measure(&round, acked);
         if acked.window_limited {
             self.fastest.follow(round.under_way, round.began, acked.now);
         }
@@ -177,15 +179,16 @@ impl Delay {
 
     /// What a round trip takes whatever the window (decision 111): many that share a queue meet at their least windows,
     /// too, where to yield is right, but seldom for as long as this.
-    fn measure(&mut self, round: &Round, now: Instant) {
-        if self.window > self.limits.clamp(0) || round.marked > 0 {
+    fn measure(&mut self, round: &Round, acked: &Acked) {
+        let paused = acked.sent_at.saturating_since(round.began) >= PAUSE;
+        if self.window > self.limits.clamp(0) || round.marked > 0 || paused {
             (self.least_since, self.at_least) = (None, Base::default());
             self.base.follow_down(round.min_rtt_ns);
             return;
         }
         let since = *self.least_since.get_or_insert(round.began);
-        self.at_least.sample(now, round.min_rtt_ns);
-        if since + LEAST_LASTS <= now {
+        self.at_least.sample(acked.now, round.min_rtt_ns);
+        if since + LEAST_LASTS <= acked.now {
             self.base = self.at_least;
         }
     }

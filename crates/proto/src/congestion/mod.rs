@@ -279,6 +279,18 @@ mod tests {
         assert!(take(100, 30) < grown / 2, "it takes a millisecond again");
     }
 
+    /// As of many that answer at once, again and again: nothing was under way in between.
+    #[test]
+    fn a_pause_is_no_time_at_the_least_window() {
+        let mut controller = controller(CongestionAlgorithm::Delay, 1472);
+        for burst in 0..4 {
+            for round in 1..40 {
+                controller.on_ack(acked(burst * 2_000 + round * 20, controller.window(), 20 * MS));
+            }
+            assert_eq!(controller.window(), 2 * 1472, "{burst}");
+        }
+    }
+
     /// It takes its time whatever the window is, and in between a round trip is what the path makes it.
     #[test]
     fn a_process_that_waits_for_its_core_is_not_a_queue() {
