@@ -91,8 +91,8 @@ pub struct Config {
     /// Relays that what this endpoint opens has come through, told to every peer: for those who forward, so that what
     /// goes round in a circle is noticed (`spec/protocol.md` §13.2).
     pub relays: u8,
-    /// Who says whether a peer that has opened a session is let in, before anything of it is acknowledged; `None`: everybody is
-    /// who has the key, and is allowed.
+    /// Who says whether a peer that has opened a session is let in, before anything of it is acknowledged; `None`:
+    /// everybody is who has the key, and is allowed.
     pub doorkeeper: Option<Doorkeeper>,
 }
 

@@ -198,7 +198,8 @@ impl RouteState {
         self.places.give_back();
     }
 
-    /// The pair of a sender, a new one for one that comes for the first time; `None`: its pair is over, or could not begin.
+    /// The pair of a sender, a new one for one that comes for the first time; `None`: its pair is over, or could not
+    /// begin.
     fn pair_of(&self, peer: PeerId) -> Option<Arc<Pair>> {
         if let Some(running) = self.pairs.lock().get(&peer) {
             return Some(running.pair.clone());

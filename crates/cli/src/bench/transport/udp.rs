@@ -52,7 +52,10 @@ impl Endpoint for UdpEndpoint {
         let other = addresses.get(1 - job.index).context("the other side has no address")?;
         // Bare sockets go to the address that each side has for itself, which is of no use beyond a NAT.
         socket.connect(other).with_context(|| {
-            format!("cannot speak to {other}, the other side's own address: both have to reach each other's, without NAT between")
+            format!(
+                "cannot speak to {other}, the other side's own address: both have to reach each other's, \
+                 without NAT between"
+            )
         })?;
         if polls(&job) {
             socket.set_nonblocking(true)?;
