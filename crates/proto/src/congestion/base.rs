@@ -40,7 +40,11 @@ impl Base {
 
     /// A round trip with more under way. One that is shorter than what it takes "anyway" shows that it does not any more,
     /// or that others have left some of a queue; by half: that this is not the path that was measured.
+    #[inline] // with each round trip, and seldom is there anything
     pub fn follow_down(&mut self, rtt_ns: u64) {
+        if self.at.is_none() {
+            return;
+        }
         if rtt_ns < self.measured_ns / 2 {
             *self = Self::default();
         } else if rtt_ns < self.mean_ns.saturating_sub(self.deviation_ns.saturating_mul(DEVIATIONS)) {
@@ -49,6 +53,7 @@ impl Base {
     }
 
     /// The path's least round trip, or what it takes anyway.
+    #[inline] // with each acknowledgement
     pub fn least(&self, now: Instant, min_rtt_ns: u64) -> u64 {
         if !self.is_known(now) {
             return min_rtt_ns;

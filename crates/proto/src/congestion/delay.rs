@@ -182,9 +182,10 @@ impl Delay {
     fn measure(&mut self, round: &Round, acked: &Acked) {
         let paused = acked.sent_at.saturating_since(round.began) >= PAUSE;
         if self.window > self.limits.clamp(0) || round.marked > 0 || paused {
-            (self.least_since, self.at_least) = (None, Base::default());
-            self.base.follow_down(round.min_rtt_ns);
-            return;
+            if self.least_since.take().is_some() {
+                self.at_least = Base::default();
+            }
+            return self.base.follow_down(round.min_rtt_ns);
         }
         let since = *self.least_since.get_or_insert(round.began);
         self.at_least.sample(acked.now, round.min_rtt_ns);
@@ -253,8 +254,8 @@ fn some_queue(acked: &Acked) -> u64 {
 }
 
 impl Controller for Delay {
-    fn on_ack(&mut self, acked: Acked) {
-        let acked = Acked { min_rtt_ns: self.base.least(acked.now, acked.min_rtt_ns), ..acked };
+    fn on_ack(&mut self, mut acked: Acked) {
+        acked.min_rtt_ns = self.base.least(acked.now, acked.min_rtt_ns);
         self.round.packets += acked.packets;
         self.round.marked += acked.marked;
         self.round.min_rtt_ns = self.round.min_rtt_ns.min(acked.lasting_rtt_ns);
