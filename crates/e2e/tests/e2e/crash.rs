@@ -1,6 +1,6 @@
 //! Processes killed with SIGKILL.
 
-use crate::harness::{Pair, Process, SOON, Test, begin, begin_beside, expect_complete, stream, until};
+use crate::harness::{Pair, Process, SOON, Test, begin, begin_beside, expect_complete, on, stream, until};
 use denrei_e2e::{Drive, Order, Plan, Report, Settings, Sizes, Stream};
 use denrei_netlab::Lab;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -262,9 +262,7 @@ fn a_killed_process_is_missed_on_another_host() {
     let Some(lab) = test.lab(2, 1500) else { return };
     // A host that has refused much of late says so to each other once a second: up to three seconds more, which are
     // the kernel's.
-    let unlimited =
-        lab.host(1).command("sh").args(["-c", "echo 0 > /proc/sys/net/ipv4/icmp_ratelimit"]).status();
-    assert!(unlimited.unwrap().success());
+    on(&lab, 1, "echo 0 > /proc/sys/net/ipv4/icmp_ratelimit");
     for (drive, sends) in WAYS {
         a_killed_process_is_missed(&test, Some(&lab), drive, sends);
     }
