@@ -261,7 +261,7 @@ impl Controller for Delay {
         self.round.min_rtt_ns = self.round.min_rtt_ns.min(acked.lasting_rtt_ns);
         self.round.under_way = self.round.under_way.max(acked.under_way);
         (self.rtt_ns, self.min_rtt_ns) = (acked.rtt_ns, acked.min_rtt_ns);
-        self.ceiling.rise(acked.now);
+        self.ceiling.on_ack(&acked);
         if !self.queueing && acked.marked == 0 {
             self.grow(&acked);
         }
@@ -272,10 +272,13 @@ impl Controller for Delay {
 
     fn on_loss(&mut self, now: Instant, sent_at: Instant, packets: u64) {
         self.round.lost += packets;
+        let under_way = self.round.under_way.max(self.under_way_before);
         let verdict = self.ceiling.on_loss(Loss {
             now,
             sent_at,
-            under_way: self.round.under_way.max(self.under_way_before),
+            packets,
+            under_way,
+            packets_under_way: under_way / self.limits.datagram,
             least: LEAST_OVERFLOW_WINDOWS * self.limits.initial(),
             rtt_ns: self.rtt_ns,
             min_rtt_ns: self.min_rtt_ns,

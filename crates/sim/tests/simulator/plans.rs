@@ -34,6 +34,7 @@ fn every_example_is_valid_and_its_first_cell_finishes() {
         ("pair-loss", 32),
         ("incast", 30),
         ("wan", 18),
+        ("shallow", 54),
         ("incast-lan", 108),
         ("incast-wan", 72),
         ("incast-sustained", 48),
@@ -138,6 +139,26 @@ fn one_sender_does_not_overflow_a_shallow_queue_again_and_again() {
         assert!(outcome.lost_share_later.unwrap() < 0.000_5, "{outcome:#?}");
         let data = (32 << 20) / 1_400;
         assert!(outcome.datagrams < data * 12 / 10, "{outcome:#?}");
+    }
+}
+
+/// Decision 113: nor one that is too short to show beside the round trip, nor does chance keep the window below what the
+/// link takes.
+#[test]
+fn over_long_paths_short_queues_do_not_overflow_again_and_again() {
+    let plan = example("shallow");
+    for (delay_us, queue_bytes, loss, goodput, lost) in [
+        (10_000.0, 60_000, 0.0, 0.9, 0.003),
+        (1_000.0, 20_000, 0.001, 0.9, 0.03),
+        (50_000.0, 60_000, 0.0, 0.6, 0.03),
+    ] {
+        let is_it = |cell: &&Cell| {
+            (cell.delay_us, cell.queue_bytes, cell.loss) == (delay_us, queue_bytes, loss)
+                && cell.congestion == Congestion::Delay
+        };
+        let outcome = plan.cells.iter().find(is_it).unwrap().run().outcome;
+        assert!(outcome.finished && outcome.goodput_of_link > goodput, "{outcome:#?}");
+        assert!(outcome.lost_share < lost, "{outcome:#?}");
     }
 }
 
