@@ -14,6 +14,7 @@ mod protect;
 mod rekey;
 mod repair;
 mod reports;
+mod spread;
 mod status;
 mod timers;
 mod transmit;

@@ -1,6 +1,6 @@
 //! How fast a group goes: no faster than any member has told its opener.
 
-use super::net::{Net, addr, content, group_addr};
+use super::net::{Link, Net, addr, content, group_addr};
 use super::sealed::sealed;
 use denrei_proto::group::{
     Departure, GroupBackend, GroupEvent, GroupId, GroupOptions, GroupPolicy, MemberPath,
@@ -345,4 +345,28 @@ fn packets_of_a_group_count_at_its_member_and_keep_to_the_limit_of_its_host() {
             net.assert_received(host, &[MEGABYTE; MEGABYTES]);
         }
     }
+}
+
+/// Sends some megabytes twice by unicast over a path whose queue holds half of what is under way; how long the second
+/// half took, and how many octets of it went for each that had to.
+fn send_over_a_long_path(least: Duration) -> (Duration, f64) {
+    let mut net = Net::new(3, Config::default());
+    net.session_delay = least / 2;
+    for host in 1..=3 {
+        let link = Link { bytes_per_second: 4_000_000, burst: Duration::ZERO, queue: least / 2 };
+        net.links.insert(host, (link, net.now));
+    }
+    net.open(on(GroupBackend::Unicast));
+    net.run(Duration::from_secs(1));
+    send(&mut net);
+    let before = net.sent_bytes;
+    let took = send(&mut net);
+    (took, (net.sent_bytes - before) as f64 / (3 * MEGABYTES * MEGABYTE) as f64)
+}
+
+#[test]
+fn what_comes_again_over_a_long_path_does_not_let_go_more_than_its_queue_holds() {
+    let (took, sent) = send_over_a_long_path(Duration::from_millis(60));
+    assert!(took < Duration::from_millis(2100), "{took:?} where the link takes 1250 ms");
+    assert!(sent < 1.12, "{sent} of what had to go");
 }

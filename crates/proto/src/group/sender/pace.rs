@@ -1,11 +1,13 @@
-//! How fast packets go to the group's address: no faster than anybody served by it has said (R1).
+//! How fast packets go to the group's address: no faster than anybody served by it has said (R1), and over long paths
+//! no more at once than a part of the window.
 //!
-//! Inputs → outputs: what the sessions with members let go, time, what was sent → what may go now. A member's rate is
+//! Inputs → outputs: what the sessions with members let go, window, round trip, time, what was sent → what may go now. A member's rate is
 //! for all that comes from this side, so it is its session's credit that counts, and that is spent. Who has told a
 //! rate is looked for anew with each review. Source: R1–R4, M6; `spec/protocol.md` §14.5. Who is served by a session
 //! is paced there.
 
 use super::Sender;
+use super::spread::Spread;
 use crate::event::PeerId;
 use crate::group::Host;
 use crate::group::member::{Member, Path};
@@ -21,8 +23,12 @@ const LONG: Duration = Duration::from_millis(500);
 pub(super) struct Pace {
     /// Those served by it who have told a rate.
     limited: Vec<PeerId>,
+    /// What a long path is spared.
+    pub spread: Spread,
     /// Octets that may go, as of the last look.
     room: u64,
+    /// Whether a member lets nothing go.
+    is_limiting: bool,
     /// When there is some again, if there was none.
     opens_at: Instant,
     /// Whether that was long after the last look.
@@ -32,7 +38,14 @@ pub(super) struct Pace {
 impl Default for Pace {
     /// As fast as may be, until a member speaks.
     fn default() -> Self {
-        Self { limited: Vec::new(), room: u64::MAX, opens_at: Instant::FAR_FUTURE, stands: false }
+        Self {
+            limited: Vec::new(),
+            spread: Spread::default(),
+            room: u64::MAX,
+            is_limiting: false,
+            opens_at: Instant::FAR_FUTURE,
+            stands: false,
+        }
     }
 }
 
@@ -47,10 +60,15 @@ impl Pace {
                 Err(opens_at) => (self.room, all_open_at) = (0, all_open_at.max(opens_at)),
             }
         }
+        self.is_limiting = self.is_shut();
+        self.stands = self.is_limiting && is_long(now, all_open_at);
+        match self.spread.room(now) {
+            Ok(room) => self.room = self.room.min(room),
+            Err(opens_at) => (self.room, all_open_at) = (0, all_open_at.max(opens_at)),
+        }
         if self.is_shut() {
             self.opens_at = all_open_at;
         }
-        self.stands = self.is_shut() && is_long(now, self.opens_at);
     }
 
     /// Octets that may go, as of the last look.
@@ -63,9 +81,14 @@ impl Pace {
         self.room == 0
     }
 
-    /// Whether nothing may go as of the last look, though by now nobody limits it.
+    /// Whether a member let nothing go as of the last look.
+    pub fn waits_for_rate(&self) -> bool {
+        self.is_limiting
+    }
+
+    /// Whether a member let nothing go as of the last look, though by now nobody limits it.
     pub fn is_shut_in_vain(&self, host: &dyn Host) -> bool {
-        self.is_shut() && self.limited.iter().all(|peer| host.rate(*peer).is_unlimited())
+        self.is_limiting && self.limited.iter().all(|peer| host.rate(*peer).is_unlimited())
     }
 
     /// Whether nothing may go for long, or until a member says so.
@@ -81,6 +104,7 @@ impl Pace {
     /// Takes note of octets sent.
     pub fn spend(&mut self, now: Instant, octets: u64, host: &mut dyn Host) {
         self.limited.iter().for_each(|peer| host.spend_rate(now, *peer, octets));
+        self.spread.spend(octets);
         self.look(now, host);
     }
 }

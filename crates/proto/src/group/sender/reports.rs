@@ -295,6 +295,8 @@ impl Sender {
             under_way: in_flight,
             window_limited: in_flight * 2 >= self.window(),
         });
+        let (smoothed_ns, least_ns) = (rtt.smoothed_ns(), rtt.min_ns());
+        self.pace.spread.set(now, self.window.window(), smoothed_ns, least_ns);
     }
 
     /// By how much the losses that count have grown in this round trip.

@@ -253,7 +253,7 @@ impl Sender {
 
     /// The members but for which the next symbol could be cut.
     fn held_up_by(&self) -> Vec<u32> {
-        let stopping = self.counting().filter(|member| self.pace.is_shut() && self.stops(member));
+        let stopping = self.counting().filter(|member| self.pace.waits_for_rate() && self.stops(member));
         let stopping: Vec<u32> = stopping.map(|member| member.id).collect();
         match self.stream.next_cost() {
             _ if !stopping.is_empty() => stopping,

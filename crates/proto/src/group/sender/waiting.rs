@@ -12,7 +12,7 @@ use crate::group::member::{Member, Path, Stage};
 impl Sender {
     /// Whether something that a session brings is waited for: its proof, room, or the rate that it may use or leave.
     pub fn waits_for_session(&self) -> bool {
-        self.phase != Phase::Over && (self.is_inviting() || self.short_of_room || self.pace.is_shut())
+        self.phase != Phase::Over && (self.is_inviting() || self.short_of_room || self.pace.waits_for_rate())
     }
 
     /// Whether this session is one of those: whose process was started again is connected to when there is a place.
