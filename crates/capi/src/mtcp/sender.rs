@@ -21,6 +21,8 @@ const LINGER: Duration = Duration::from_secs(30);
 const CHUNK_BYTES: usize = 128 * 1024;
 /// How often a wait looks whether a member is gone.
 const SLICE_MS: u16 = 100;
+/// How long `close` waits for the members to be told that it waits for them no longer: its process may end then.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// A connection to a group.
 pub(super) struct Sender {
@@ -66,10 +68,18 @@ impl Sender {
 
     /// Waits until all members have everything. The descriptor is closed.
     pub fn finish(self) -> Result<(), Refusal> {
-        let outcome = self.outcome.recv_timeout(LINGER);
+        self.finish_within(LINGER)
+    }
+
+    fn finish_within(self, limit: Duration) -> Result<(), Refusal> {
+        let outcome = self.outcome.recv_timeout(limit);
         self.give_up.store(true, Ordering::Relaxed);
-        outcome.unwrap_or_else(|_| {
-            Err(Refusal::new(libc::ETIMEDOUT, format!("not all members have everything after {LINGER:?}")))
+        outcome.unwrap_or_else(|_| match self.outcome.recv_timeout(TELLING) {
+            // The last came meanwhile.
+            Ok(Ok(())) => Ok(()),
+            _ => {
+                Err(Refusal::new(libc::ETIMEDOUT, format!("not all members have everything after {limit:?}")))
+            }
         })
     }
 }
@@ -110,9 +120,20 @@ impl Pump {
                 Err(error) => return Err(error.into()),
             }
         }
-        let closed = self.group.close(LINGER);
+        let closed = self.close();
         self.look_for_losses(true)?;
         if closed { Ok(()) } else { Err(Refusal::new(libc::ETIMEDOUT, "not all members have everything")) }
+    }
+
+    /// Ends the group in order; whether all members have answered before nobody waits for them any more.
+    fn close(&self) -> bool {
+        let until = Instant::now() + LINGER;
+        while !self.group.close(Duration::from_millis(SLICE_MS.into())) {
+            if self.give_up.load(Ordering::Relaxed) || Instant::now() >= until {
+                return false;
+            }
+        }
+        true
     }
 
     fn wait_for_data(&self) -> Result<(), Refusal> {
@@ -148,5 +169,40 @@ impl Pump {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use denrei::{Config, Drive};
+    use std::io::Write;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn node() -> Node {
+        Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap()
+    }
+
+    /// Its process may end when `close` returns: the members would wait for it until it counts as lost.
+    #[test]
+    fn members_are_told_before_close_has_waited_for_them_in_vain() {
+        // More than a member takes that does not read, and less than the group keeps beside.
+        const BYTES: usize = 6 << 20;
+        let address = SocketAddrV4::new([239, 255, 78, 141].into(), 7461);
+        let (opener, member) = (node(), node());
+        let listener = member.join_group(address.into()).unwrap();
+        let (mut outer, inner) = OurEnd::pair().unwrap();
+        let known = Hosts::from([(1, member.local_addr())]);
+        let sender = Sender::connect(&opener, address, &[1], known, inner).unwrap();
+        let membership = listener.next(SOON).unwrap().expect("it is a member");
+        outer.write_all(&vec![7; BYTES]).unwrap();
+        drop(outer);
+        sender.finish_within(Duration::from_secs(1)).expect_err("nobody reads");
+        let until = Instant::now() + Duration::from_secs(3);
+        while membership.end().is_none() {
+            assert!(Instant::now() < until, "it waits for what does not come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
