@@ -29,7 +29,7 @@ fn binaries() -> Option<PathBuf> {
             return None;
         }
     }
-    for tool in ["dpkg", "dpkg-deb", "strip", "gzip", "cc"] {
+    for tool in ["dpkg", "dpkg-deb", "strip", "objdump", "gzip", "cc"] {
         if !is_there(tool) {
             println!("SKIPPED package: {tool} is not installed");
             return None;
@@ -107,6 +107,7 @@ fn the_package_works_in_a_clean_root() {
     let root = directory.path().join("clean");
     install(&package, &root);
     is_complete(&root.join("usr"));
+    needs_no_newer_libc_than_it_says(&package, &root.join("usr"));
     is_used(&root.join("usr"), directory.path());
     if nix::unistd::geteuid().is_root() {
         dpkg(&root, "--purge", "denrei".as_ref());
@@ -134,6 +135,23 @@ fn is_complete(usr: &Path) {
         "share/zsh/vendor-completions/_denrei",
     ] {
         assert!(usr.join(file).is_file(), "{file}");
+    }
+}
+
+/// Where the C library is older dpkg would install what the loader then refuses.
+fn needs_no_newer_libc_than_it_says(package: &Path, usr: &Path) {
+    let version = |text: &str| -> Vec<u32> { text.split('.').filter_map(|part| part.parse().ok()).collect() };
+    let depends = text(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"));
+    let (_, from) = depends.split_once("libc6 (>= ").expect("it depends on a version of it");
+    let (said, _) = from.split_once(')').unwrap();
+    for file in ["bin/denrei", "lib/libdenrei.so", "lib/libdenrei-fi.so", "lib/libdenrei-mtcp.so"] {
+        let symbols = text(Command::new("objdump").arg("-T").arg(usr.join(file)));
+        let wanted = symbols.split("GLIBC_").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+        let newest = wanted.max_by_key(|wanted| version(wanted)).expect("it uses the C library");
+        assert!(
+            version(newest) <= version(said),
+            "{file} needs version {newest} of the C library, not {said}"
+        );
     }
 }
 
