@@ -134,6 +134,46 @@ fn a_relay_notices_a_dead_peer_after_its_failure_timeout() {
     assert_eq!(refused.unwrap().status.code(), Some(2));
 }
 
+/// Who sends cannot do anything about it.
+#[test]
+fn a_relay_out_of_descriptors_says_so_to_its_senders_and_to_who_runs_it() {
+    const SENDERS: usize = 20;
+    let target = node();
+    let route = format!("127.0.0.1:0={}", target.local_addr());
+    let mut relay = Command::new("sh")
+        .args(["-c", "ulimit -n 24; exec \"$0\" relay --route \"$1\"", env!("CARGO_BIN_EXE_denrei"), &route])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let line = BufReader::new(relay.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let address: SocketAddr = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let senders: Vec<Node> = (0..SENDERS).map(|_| node()).collect();
+    for sender in &senders {
+        sender.connect(address).unwrap();
+    }
+    let until = Instant::now() + SOON;
+    let mut heard = Vec::new();
+    // Each has a pair, which takes several descriptors, or is told why not.
+    while heard.len() < 2 {
+        assert!(Instant::now() < until, "{heard:?}");
+        for event in senders.iter().filter_map(Node::try_event) {
+            if let Event::PeerLost { reason: LostReason::Ended { reason, .. }, .. } = event {
+                heard.push(reason);
+            }
+        }
+    }
+    relay.kill().unwrap();
+    let said = String::from_utf8(relay.wait_with_output().unwrap().stderr).unwrap();
+    for reason in heard {
+        assert!(reason.starts_with("the relay: "), "{reason}");
+        assert!(reason.ends_with("(the process is out of descriptors: raise `ulimit -n`)"), "{reason}");
+    }
+    let warning = format!("cannot be joined with {}: ", target.local_addr());
+    assert_eq!(said.matches(&warning).count(), 1, "once for many: {said}");
+    assert!(said.contains("raise `ulimit -n`"), "{said}");
+}
+
 /// The processes that a process has started.
 fn children(process: &Child) -> Vec<String> {
     let id = process.id();

@@ -15,13 +15,14 @@ use std::time::Duration;
 
 /// Stand for peers that senders cannot reach, and forward messages both ways.
 ///
-/// Every route is an address of this host that stands for a peer beyond: who connects to LISTEN
-/// speaks with TARGET. To let both sides begin, give a route in each direction. The relay is a node
-/// like any other: it needs the cluster's key, and reads what it forwards. Messages arrive once, whole
-/// and in order while it lives; what it had acknowledged and not forwarded is lost if it dies. A slow
-/// far side slows its own senders only. Groups do not go through: a group opened by a program hears nothing from
-/// members behind a relay, which are sent to by themselves, as `denrei cast` does. Runs until SIGINT,
-/// SIGTERM or SIGHUP: then it takes no more, hands on what it had taken (--drain), tells who speaks through it, and ends;
+/// Every route is an address of this host that stands for a peer beyond: who connects to LISTEN speaks
+/// with TARGET. To let both sides begin, give a route in each direction. The relay is a node like any
+/// other: it needs the cluster's key, and reads what it forwards. Messages arrive once, whole and in
+/// order while it and both sides live; what it had acknowledged and not forwarded is lost if it dies,
+/// or who it was for: the sender hears that the session is over. A slow far side slows its own senders
+/// only. Groups do not go through: a group opened by a program hears nothing from members behind a
+/// relay, which are sent to by themselves, as `denrei cast` does. Runs until SIGINT, SIGTERM or SIGHUP:
+/// then it takes no more, hands on what it had taken (--drain), tells who speaks through it, and ends;
 /// a second signal ends it at once.
 #[derive(Args, Debug)]
 pub struct RelayCommand {

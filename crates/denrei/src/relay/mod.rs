@@ -20,6 +20,7 @@ mod pair;
 mod places;
 mod queue;
 mod route;
+mod unable;
 
 pub use pair::PairState;
 

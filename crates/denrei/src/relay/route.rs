@@ -8,10 +8,12 @@ use super::RelayConfig;
 use super::blocked::Blocked;
 use super::pair::{Ending, FAR_PEER_LOST, Full, LOOK, Pair, PairState};
 use super::places::{Places, circle};
+use super::unable::Unable;
 use crate::{Config, Incoming, Node, NodeError};
 use denrei_proto::{Event, Message, PeerId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +41,7 @@ pub(super) struct RouteState {
     untold: Mutex<HashSet<PeerId>>,
     /// The pairs are to end in order.
     draining: AtomicBool,
+    unable: Unable,
 }
 
 /// A pair and its threads.
@@ -66,6 +69,7 @@ impl RouteState {
             over: Mutex::default(),
             untold: Mutex::default(),
             draining: AtomicBool::new(false),
+            unable: Unable::default(),
         }
     }
 
@@ -237,7 +241,9 @@ impl RouteState {
     }
 
     fn start(&self, peer: PeerId, config: Config) -> Result<Running, String> {
-        let unable = |error: &dyn std::fmt::Display| format!("the relay cannot reach further: {error}");
+        let unable = |error: &dyn Display| {
+            self.unable.words(&error, self.near.flow(peer).map(|flow| flow.addr), self.target)
+        };
         let from = SocketAddr::new(self.config.from(self.target), 0);
         let far = Node::bind(from, config).map_err(|error| unable(&error))?;
         let far_peer = far.connect(self.target).map_err(|error| unable(&error))?;
