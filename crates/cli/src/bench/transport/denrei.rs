@@ -12,7 +12,7 @@ use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{Bench, Drive, Job, Wait};
 use crate::bench::limits::{SendLimit, Until};
 use crate::cmd::key::KeyArgs;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use denrei::{ChannelId, Config, Event, LostReason, Message, Node, OfferPolicy, PeerId, SendError};
 use std::collections::VecDeque;
@@ -177,13 +177,7 @@ impl Link for DenreiLink {
 
     fn flush(&mut self) -> Result<()> {
         let Some(channel) = self.channel else { return Ok(()) };
-        if !self.node.flush(channel.peer, FLUSH_LIMIT) {
-            bail!(
-                "not everything was acknowledged within {FLUSH_LIMIT:?}: {:?}",
-                self.node.flow(channel.peer)
-            );
-        }
-        Ok(())
+        flush(&self.node, channel.peer)
     }
 
     /// In inline mode the waiting thread is the one that takes acknowledgements.
@@ -213,6 +207,14 @@ fn lost_peer(node: &Node) -> Option<LostReason> {
         }
     }
     None
+}
+
+/// Waits until all that was sent to a peer is acknowledged.
+fn flush(node: &Node, peer: PeerId) -> Result<()> {
+    let acknowledged =
+        node.wait_acknowledged(peer, FLUSH_LIMIT).context("not everything was acknowledged")?;
+    ensure!(acknowledged, "not everything was acknowledged within {FLUSH_LIMIT:?}: {:?}", node.flow(peer));
+    Ok(())
 }
 
 fn retransmissions(node: &Node) -> u64 {
@@ -288,9 +290,7 @@ impl MeshLink for DenreiMesh {
             }
         }
         for peer in &self.peers {
-            if !self.node.flush(*peer, FLUSH_LIMIT) {
-                bail!("not everything was acknowledged within {FLUSH_LIMIT:?}");
-            }
+            flush(&self.node, *peer)?;
         }
         Ok(Exchanged::now(meter, sent, received))
     }
@@ -302,5 +302,20 @@ impl MeshLink for DenreiMesh {
 
     fn retransmitted(&self) -> Option<u64> {
         Some(retransmissions(&self.node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_that_is_lost_is_not_said_to_have_been_waited_for() {
+        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let node = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+        let peer = node.connect(nobody).unwrap();
+        node.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
+        let said = format!("{:#}", flush(&node, peer).unwrap_err());
+        assert!(said.contains("is lost: ") && !said.contains("within"), "{said}");
     }
 }
