@@ -84,6 +84,17 @@ static void ends_have_names(int sender, int member, int listening) {
   CHECK(getsockopt(sender, SOL_SOCKET, SO_TYPE, &value, &length) == 0 && value == SOCK_STREAM);
 }
 
+/* It is a byte of the stream like any other; kernels before 5.15 refuse it. */
+static void an_urgent_byte_comes_in_its_place(int sender, int member) {
+  char text[4];
+  CHECK(send(sender, "a", 1, 0) == 1);
+  if (send(sender, "b", 1, MSG_OOB) != 1) {
+    CHECK(errno == EOPNOTSUPP && send(sender, "b", 1, 0) == 1);
+  }
+  CHECK(send(sender, "c", 1, 0) == 1);
+  CHECK(recv(member, text, 3, MSG_WAITALL) == 3 && memcmp(text, "abc", 3) == 0);
+}
+
 /* As programs do that start others: what the child closes goes on at its parent's. */
 static void a_child_closes_its_own(int sender, int member) {
   char text[8];
@@ -158,6 +169,7 @@ int main(int argc, char **argv) {
   open_connection(&sender, &member, &listening);
   options_are_the_kernels(member);
   ends_have_names(sender, member, listening);
+  an_urgent_byte_comes_in_its_place(sender, member);
   a_child_closes_its_own(sender, member);
   CHECK(close(listening) == 0);
   a_child_lives_on(0);

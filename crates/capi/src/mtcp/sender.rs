@@ -56,6 +56,8 @@ impl Sender {
             Refusal::new(errno, error)
         })?;
         inner.set_nonblocking(true)?;
+        // A byte that is sent as urgent would never be read here.
+        socket2::SockRef::from(&*inner).set_out_of_band_inline(true)?;
         let (tell, outcome) = mpsc::channel();
         let give_up = Arc::new(AtomicBool::new(false));
         let pump = Pump { group, inner, sent: 0, give_up: Arc::clone(&give_up) };
