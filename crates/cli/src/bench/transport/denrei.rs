@@ -312,7 +312,9 @@ mod tests {
     #[test]
     fn a_side_that_is_lost_is_not_said_to_have_been_waited_for() {
         let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let node = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+        let mut config = Config::default();
+        config.protocol.connect_timeout = Duration::from_millis(100);
+        let node = Node::bind("127.0.0.1:0", config).unwrap();
         let peer = node.connect(nobody).unwrap();
         node.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
         let said = format!("{:#}", flush(&node, peer).unwrap_err());
