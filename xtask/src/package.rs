@@ -123,7 +123,9 @@ fn by_dpkg_deb(tree: &Path, into: &Path, fast: bool) -> anyhow::Result<PathBuf> 
     let architecture = architecture.trim();
     let directory = root().join("crates/cli");
     let manifest = std::fs::read_to_string(directory.join("Cargo.toml"))?;
-    let package = toml::from_str::<Manifest>(&manifest).context("crates/cli/Cargo.toml")?.package;
+    let mut package = toml::from_str::<Manifest>(&manifest).context("crates/cli/Cargo.toml")?.package;
+    let depends = &mut package.metadata.deb.depends;
+    *depends = with_libc(depends, &libc_version(&tree.join("usr"))?);
     let version = env!("CARGO_PKG_VERSION");
     let deb = &package.metadata.deb;
     let file = into.join(format!("{}_{version}_{architecture}.deb", deb.name));
@@ -141,21 +143,60 @@ fn by_dpkg_deb(tree: &Path, into: &Path, fast: bool) -> anyhow::Result<PathBuf> 
     Ok(file)
 }
 
+/// The version of the C library whose symbols commands and libraries need, which grows with that of the machine that they
+/// were built on.
+fn libc_version(usr: &Path) -> anyhow::Result<Vec<u32>> {
+    let files = shipped(usr)?.into_iter().filter(|file| file.extension().is_none_or(|suffix| suffix != "a"));
+    let symbols =
+        String::from_utf8_lossy(&succeed(Command::new("objdump").arg("-T").args(files))?).into_owned();
+    let versions = symbols.split("GLIBC_").skip(1).map(|rest| {
+        let end = rest.find(|letter: char| letter != '.' && !letter.is_ascii_digit());
+        numbers(&rest[..end.unwrap_or(rest.len())])
+    });
+    versions.max().context("nothing in the package uses the C library")
+}
+
+/// The numbers of a version, most significant first.
+fn numbers(version: &str) -> Vec<u32> {
+    version.split('.').filter_map(|part| part.parse().ok()).collect()
+}
+
+/// These dependencies, with no older C library than this.
+fn with_libc(depends: &str, least: &[u32]) -> String {
+    let newer = |dependency: &str| {
+        let said = dependency.strip_prefix("libc6 (>= ")?.strip_suffix(')')?;
+        let version: Vec<_> = least.iter().map(u32::to_string).collect();
+        (numbers(said) < least.to_vec()).then(|| format!("libc6 (>= {})", version.join(".")))
+    };
+    let dependencies =
+        depends.split(", ").map(|dependency| newer(dependency).unwrap_or_else(|| dependency.into()));
+    dependencies.collect::<Vec<_>>().join(", ")
+}
+
 /// Takes debug information out of commands and libraries, and the right to run the latter, as Debian's
 /// policy wants (§8.1, §10.1, §10.2).
 fn strip(usr: &Path) -> anyhow::Result<()> {
+    let files = shipped(usr)?;
+    for file in &files {
+        let mode = if file.starts_with(usr.join("bin")) { 0o755 } else { 0o644 };
+        std::fs::set_permissions(file, Permissions::from_mode(mode))?;
+    }
+    succeed(Command::new("strip").arg("--strip-debug").args(files)).map(drop)
+}
+
+/// Commands and libraries.
+fn shipped(usr: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for (directory, mode) in [("bin", 0o755), ("lib", 0o644)] {
+    for directory in ["bin", "lib"] {
         for entry in std::fs::read_dir(usr.join(directory))? {
             let entry = entry?;
             // Links lead to what is here too.
             if entry.file_type()?.is_file() {
-                std::fs::set_permissions(entry.path(), Permissions::from_mode(mode))?;
                 files.push(entry.path());
             }
         }
     }
-    succeed(Command::new("strip").arg("--strip-debug").args(files)).map(drop)
+    Ok(files)
 }
 
 /// Compresses manual pages and says who may do what, as Debian's policy wants (§12.1, §12.5).
@@ -195,6 +236,13 @@ fn control(package: &Package, version: &str, architecture: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_older_c_library_will_do_than_the_files_need() {
+        for (least, said) in [("2.35", "libc6 (>= 2.35), libgcc-s1"), ("2.4", "libc6 (>= 2.34), libgcc-s1")] {
+            assert_eq!(with_libc("libc6 (>= 2.34), libgcc-s1", &numbers(least)), said);
+        }
+    }
 
     #[test]
     fn the_metadata_makes_a_control_file() {
