@@ -365,9 +365,14 @@ impl Receiver {
                 self.offered(next, offer)
             }
             None => {
-                let ending = self.last_word.is_some();
-                let patience = if ending { last_word::LAST_WORD } else { self.options.patience };
-                tracing::warn!("the sender is gone ({why}); waiting {patience:.0?} for it to come back");
+                if self.last_word.is_some() {
+                    // All is here: it may only not have heard so.
+                    let patience = last_word::LAST_WORD;
+                    tracing::debug!("the sender is gone ({why}); in case it comes back, {patience:.0?} more");
+                } else {
+                    let patience = self.options.patience;
+                    tracing::warn!("the sender is gone ({why}); waiting {patience:.0?} for it to come back");
+                }
                 Ok(())
             }
         }

@@ -29,7 +29,7 @@ const CHANCE: Duration = Duration::from_secs(10);
 /// much for chance.
 const MANY_SHARE: f64 = 1.0 / 32.0;
 const MANY_CHANCE: f64 = 2.0;
-/// A spell has so many packets, or as many as are under way: of fewer, chance may take anything.
+/// A spell begins with a loss and has so many packets, or as many as are under way: of fewer, chance may take anything.
 const SPELL_PACKETS: u64 = 128;
 /// Chance is not taken for more: a path that loses more of what is below the ceiling is overflowed by others.
 const MOST_CHANCE: f64 = 0.1;
@@ -70,7 +70,7 @@ impl Loss {
     }
 }
 
-/// What became of some packets in a row.
+/// What became of packets in a row.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spell {
     arrived: u64,
@@ -159,6 +159,9 @@ impl Ceiling {
 
     /// Packets arrived.
     pub fn on_ack(&mut self, acked: &Acked) {
+        if self.most == u64::MAX && self.spell.lost == 0 {
+            return;
+        }
         // As with losses.
         if acked.sent_at > self.judged_at {
             self.spell.arrived += acked.packets;
@@ -386,6 +389,7 @@ mod tests {
         }
         assert_eq!(ceiling.on_loss(short(14, 80_000)), Verdict::Overflow(70_000));
         let mut ceiling = Ceiling::new();
+        arrive(&mut ceiling, 8, 1_000_000);
         arrive(&mut ceiling, 9, 1_000_000);
         let burst = Loss { packets: 20, packets_under_way: 500, under_way: 700_000, ..short(10, 0) };
         assert_eq!(
