@@ -1,9 +1,7 @@
 //! Groups of Nodes over real sockets on loopback.
 
-mod common;
-
-use common::background;
-use common::cable::Cable;
+use crate::common::background;
+use crate::common::cable::Cable;
 use denrei::{
     Bytes, Config, Departure, Group, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy,
     GroupStatus, MemberPath, Membership, MembershipEnd, Node, OpenGroupError,

@@ -1,8 +1,6 @@
 //! Every setting with every value that somebody may come upon: it is refused with what would be possible, or works.
 
-mod common;
-
-use common::background;
+use crate::common::background;
 use denrei::{BindError, ChannelId, Config, GROUP_SETTINGS, GroupOptions, Node, SETTINGS, set_group_option};
 use std::time::Duration;
 

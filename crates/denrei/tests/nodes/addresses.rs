@@ -1,9 +1,7 @@
 //! A Node at all addresses of its host is reached at each of them.
 #![cfg(target_os = "linux")] // the system tells what a datagram was sent to
 
-mod common;
-
-use common::background;
+use crate::common::background;
 use denrei::{
     ChannelId, Config, Drive, Event, GroupBackend, GroupOptions, LostReason, MembershipEnd, Node, PeerId,
 };

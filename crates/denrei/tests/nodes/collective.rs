@@ -1,8 +1,6 @@
 //! Collective operations between Nodes on loopback.
 
-mod common;
-
-use common::background;
+use crate::common::background;
 use denrei::{Bytes, Collective, CollectiveError, Config, Drive, GroupError, Node, OpenGroupError};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,8 +1,6 @@
 //! What those are told who wait for a peer that goes away.
 
-mod common;
-
-use common::attend;
+use crate::common::attend;
 use denrei::{
     Bytes, ChannelId, Collective, CollectiveError, Completion, Config, Drive, Event, GroupOptions,
     LostReason, NoMore, Node, OpenGroupError, PeerId, ProtocolConfig, RecvError, SendError,

@@ -1,8 +1,6 @@
 //! Nodes over real sockets on loopback, in all drive modes.
 
-mod common;
-
-use common::{attend, background};
+use crate::common::{attend, background};
 use denrei::{
     Bytes, ChannelId, Completion, Config, Drive, Event, Incoming, LostReason, Node, OfferPolicy, PeerId,
     ProtocolConfig, SendError,

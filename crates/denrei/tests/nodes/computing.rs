@@ -1,7 +1,5 @@
 //! Applications that compute between two calls, with `Drive::Inline`: nobody looks at their sockets meanwhile.
 
-mod common;
-
 use denrei::{ChannelId, Config, Drive, Node, PeerId};
 use std::time::{Duration, Instant};
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[path = "../examples/group.rs"]
+#[path = "../../examples/group.rs"]
 mod group;
-#[path = "../examples/hello.rs"]
+#[path = "../../examples/hello.rs"]
 mod hello;
 
 fn docs() -> PathBuf {

@@ -1,8 +1,6 @@
 //! A relay between Nodes of one machine: what goes through, what it holds, how it ends.
 
-mod common;
-
-use common::background;
+use crate::common::background;
 use denrei::relay::{MAX_RELAYS, Relay, RelayConfig, Route};
 use denrei::{
     ChannelId, ClusterKey, Config, Drive, Event, LostReason, Node, OfferPolicy, PeerId, Rate, SendError,

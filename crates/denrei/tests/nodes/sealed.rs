@@ -1,8 +1,6 @@
 //! Nodes with a cluster key over real sockets on loopback.
 
-mod common;
-
-use common::attend;
+use crate::common::attend;
 use denrei::{
     Bytes, ChannelId, ClusterKey, Config, Drive, Event, Identity, LostReason, Node, ProtocolConfig,
 };
