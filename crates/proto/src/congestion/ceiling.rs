@@ -30,7 +30,7 @@ const CHANCE: Duration = Duration::from_secs(10);
 const MANY_SHARE: f64 = 1.0 / 32.0;
 const MANY_CHANCE: f64 = 2.0;
 /// A spell begins with a loss and has so many packets, or as many as are under way: of fewer, chance may take anything.
-const SPELL_PACKETS: u64 = 128;
+const SPELL_PACKETS: u64 = 256;
 /// Chance is not taken for more: a path that loses more of what is below the ceiling is overflowed by others.
 const MOST_CHANCE: f64 = 0.1;
 /// A ceiling stays for so long, and then rises: by a sixteenth first, and by as much as it has risen in each further step
@@ -383,11 +383,15 @@ mod tests {
     #[test]
     fn many_losses_in_a_row_are_an_overflow() {
         let mut ceiling = Ceiling::new();
-        for ms in 10..14 {
+        for ms in 10..18 {
             arrive(&mut ceiling, ms, 20);
-            assert_eq!(ceiling.on_loss(short(ms, 80_000)), Verdict::Unchanged, "four of a hundred are few");
+            assert_eq!(
+                ceiling.on_loss(short(ms, 80_000)),
+                Verdict::Unchanged,
+                "eight of two hundred are few"
+            );
         }
-        assert_eq!(ceiling.on_loss(short(14, 80_000)), Verdict::Overflow(70_000));
+        assert_eq!(ceiling.on_loss(short(18, 80_000)), Verdict::Overflow(70_000));
         let mut ceiling = Ceiling::new();
         arrive(&mut ceiling, 8, 1_000_000);
         arrive(&mut ceiling, 9, 1_000_000);
@@ -421,6 +425,6 @@ mod tests {
             arrive(&mut ceiling, ms, 16);
             ceiling.on_loss(Loss { packets: 4, ..short(ms, 80_000) }) == Verdict::Overflow(70_000)
         });
-        assert!(lost.is_some_and(|ms| ms < 1_010), "{lost:?}");
+        assert!(lost.is_some_and(|ms| ms < 1_030), "{lost:?}");
     }
 }
