@@ -157,11 +157,16 @@ impl Ceiling {
         now < self.chance_until
     }
 
-    /// Packets arrived.
+    /// Packets arrived: mostly where nothing is lost.
+    #[inline]
     pub fn on_ack(&mut self, acked: &Acked) {
-        if self.most == u64::MAX && self.spell.lost == 0 {
-            return;
+        if self.most != u64::MAX || self.spell.lost > 0 {
+            self.follow(acked);
         }
+    }
+
+    #[cold]
+    fn follow(&mut self, acked: &Acked) {
         // As with losses.
         if acked.sent_at > self.judged_at {
             self.spell.arrived += acked.packets;
