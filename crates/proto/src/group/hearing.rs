@@ -5,6 +5,7 @@
 //! Source: M10; RFC 5740 §5.5 (loss estimates of receivers).
 
 use super::parity::{MAX_BLOCK, MAX_PARITIES};
+use crate::doubted::DISORDER;
 
 /// Packets after which the past counts half: some blocks, and a lossy moment of a calm path is over soon.
 const MEMORY_PACKETS: f64 = 4096.0;
@@ -23,6 +24,8 @@ pub(crate) struct Hearing {
     first: u64,
     sent: f64,
     lost: f64,
+    /// Reports that tell of a loss until the path is taken to keep the order again.
+    disorder: u8,
 }
 
 /// The last report: largest packet number, packets received (low 32 bits), by how many members.
@@ -54,13 +57,23 @@ impl Hearing {
         self.sent += sent as f64;
         // What was overtaken is no loss once it is here.
         self.lost = (self.lost + sent as f64 - got).max(0.0);
-        (sent as f64 - got).max(0.0) as u64
+        let lost = (sent as f64 - got).max(0.0) as u64;
+        match got > sent as f64 {
+            true => self.disorder = DISORDER,
+            false => self.disorder = self.disorder.saturating_sub((lost > 0) as u8),
+        }
+        lost
     }
 
     /// Counts from packet `first` on. What was lost of the SYNs before, hundreds in a large group, says
     /// little of trains, and who reports to others from now on says nothing that would correct it.
     pub fn count_from(&mut self, first: u64) {
         *self = Self { first, last: self.last, ..Self::default() };
+    }
+
+    /// Whether what is counted as lost may come yet: more came of late than was sent since the report before.
+    pub fn is_out_of_order(&self) -> bool {
+        self.disorder > 0
     }
 
     /// Whether the member has told of packets at all.
@@ -146,7 +159,9 @@ mod tests {
         assert_eq!(hearing.on_report(9, 10, 1), 0, "from here on it is counted");
         assert_eq!(hearing.on_report(109, 105, 1), 5);
         assert_eq!(hearing.share(), None, "too few");
+        assert!(!hearing.is_out_of_order());
         assert_eq!(hearing.on_report(209, 210, 1), 0, "five of before had been overtaken");
+        assert!(hearing.is_out_of_order());
         assert_eq!(hearing.share(), Some(0.0));
         assert_eq!(hearing.on_report(309, 300, 1), 10);
         assert!((hearing.share().unwrap() - 10.0 / 300.0).abs() < 1e-9);
@@ -156,6 +171,20 @@ mod tests {
         assert_eq!(hearing.on_report(409, 380, 1), 0, "what was before is in it");
         assert_eq!(hearing.on_report(609, 560, 1), 20, "since the last report");
         assert_eq!(hearing.share(), Some(0.1));
+    }
+
+    #[test]
+    fn a_path_keeps_the_order_again_after_losses_in_a_row() {
+        let mut hearing = Hearing::default();
+        let mut report = |echo: u64, received: u32| {
+            hearing.on_report(echo, received, 1);
+            hearing.is_out_of_order()
+        };
+        assert_eq!([report(9, 10), report(19, 15), report(29, 30)], [false, false, true]);
+        assert!((1..u32::from(DISORDER)).all(|at| report(29 + 10 * u64::from(at), 30 + 9 * at)));
+        let last = u32::from(DISORDER);
+        assert!(report(29 + 10 * u64::from(last), 30 + 9 * last - 9 + 10), "nothing was lost");
+        assert!(!report(39 + 10 * u64::from(last), 30 + 9 * last + 9));
     }
 
     #[test]

@@ -3,14 +3,16 @@
 //! Inputs → outputs: packets from the group's address, records from the opener, time, the
 //! application's taking → messages in order, reports (when, and what they say), symbols to hand on.
 //! Source: M3, M5, M6 (what a report says), M10 (when); `spec/protocol.md` §14.3–14.6. `membership/asking`
-//! holds when a gap is spoken of, `membership/joint` reports for others, `membership/missed` what those
-//! miss, `membership/packets` what comes, `membership/turns` whose turn it is, `membership/room` what there is no room for.
+//! holds when a gap is spoken of, `membership/patience` how long it may be reordering,
+//! `membership/joint` reports for others, `membership/missed` what those miss, `membership/packets` what comes,
+//! `membership/turns` whose turn it is, `membership/room` what there is no room for.
 
 mod asking;
 mod early;
 mod joint;
 mod missed;
 mod packets;
+mod patience;
 mod room;
 mod route;
 mod turns;
@@ -346,7 +348,8 @@ impl Membership {
         if self.joint.missed.is_waiting() {
             self.report_by(now + JOIN_GAPS);
         }
-        self.asking.asked(now, rtt, &self.arrivals);
+        let largest = self.echo.map(|(largest, _)| largest);
+        self.asking.asked(now, rtt, largest, &self.arrivals);
         let (echo, since) = self.echo.unwrap_or((0, now));
         let mut report = Feedback {
             flags: if self.heard { feedback_flags::HEARD } else { 0 },

@@ -6,6 +6,7 @@ mod ends;
 mod joining;
 mod lag;
 mod net;
+mod order;
 mod pace;
 mod paths;
 mod sealed;

@@ -40,6 +40,8 @@ pub struct Net {
     pub session_delays: BTreeMap<usize, Duration>,
     /// How much later what the opener sends to a host alone arrives there.
     pub opener_delays: BTreeMap<usize, Duration>,
+    /// How much later each datagram arrives, at most: each by a time of its own, so that they overtake each other.
+    pub jitter: Duration,
     /// Per mille of all datagrams lost, per receiving host.
     pub loss: Vec<u64>,
     /// Links slower than the others' to a host, and when each is done with what it was given.
@@ -75,6 +77,7 @@ impl Net {
             session_delay: Duration::ZERO,
             session_delays: BTreeMap::new(),
             opener_delays: BTreeMap::new(),
+            jitter: Duration::ZERO,
             loss: vec![0; hosts.len()],
             links: BTreeMap::new(),
             cut: BTreeSet::new(),
@@ -92,9 +95,13 @@ impl Net {
         }
     }
 
-    pub fn chance(&mut self, permille: u64) -> bool {
+    fn draw(&mut self, below: u64) -> u64 {
         self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.random >> 33) % 1000 < permille
+        (self.random >> 33) % below
+    }
+
+    pub fn chance(&mut self, permille: u64) -> bool {
+        self.draw(1000) < permille
     }
 
     pub fn open(&mut self, options: GroupOptions) {
@@ -124,7 +131,10 @@ impl Net {
         }
         let Some(waits) = self.queue(to, bytes.len() as u64) else { return };
         self.order += 1;
-        let at = self.now + DELAY + later + waits;
+        let mut at = self.now + DELAY + later + waits;
+        if !self.jitter.is_zero() {
+            at += Duration::from_nanos(self.draw(self.jitter.as_nanos() as u64));
+        }
         self.under_way.insert((at, self.order), (to, addr(from), bytes.to_vec()));
     }
 

@@ -5,6 +5,7 @@
 //! the gaps. Source: M10; RFC 9002 §6.1.1 (reordering); RFC 5740 §5.3 (NACK suppression: exponential
 //! back-off, here drawn from the names of group, member and symbol, as the core has no randomness).
 
+use super::patience::Patience;
 use crate::group::arrivals::Arrivals;
 use crate::group::parity::MAX_BLOCK;
 use crate::group::types::GroupId;
@@ -15,7 +16,7 @@ use denrei_wire::group::Open;
 /// A gap is reported at once when so many symbols beyond it have come (RFC 9002 §6.1.1) …
 const GAP_THRESHOLD: u64 = 3;
 /// … and otherwise after this long: it may be reordering.
-const REORDER_DELAY: Duration = Duration::from_micros(250);
+pub(super) const REORDER_DELAY: Duration = Duration::from_micros(250);
 /// Parity that does not come within this time is not waited for: a block at 200 Mb/s.
 const PARITY_PATIENCE: Duration = Duration::from_millis(4);
 /// A gap is reported again after two round trips, and not sooner than this.
@@ -51,6 +52,7 @@ pub(super) struct Asking {
     /// First symbol missing when gaps were last spoken of, and how often it has been the same.
     first: u64,
     repeats: u32,
+    patience: Patience,
 }
 
 impl Asking {
@@ -67,6 +69,7 @@ impl Asking {
             above: false,
             first: 0,
             repeats: 0,
+            patience: Patience::default(),
         }
     }
 
@@ -91,13 +94,19 @@ impl Asking {
 
     /// The gaps that are to be spoken of.
     pub fn gaps<'a>(&self, arrivals: &'a Arrivals) -> impl Iterator<Item = (u64, u64)> + 'a {
-        let ripe = if self.parity { self.ripe } else { u64::MAX };
+        let ripe = if self.parity { self.ripe } else { u64::MAX }.min(self.patience.ripe());
         let gaps = arrivals.gaps().take_while(move |(first, _)| *first < ripe);
         gaps.map(move |(first, count)| (first, count.min(ripe - first)))
     }
 
+    /// A symbol that was missing has come by this packet of the group's address.
+    pub fn packet_came(&mut self, now: Instant, packet: u64, symbol: u64, arrivals: &Arrivals) {
+        self.patience.came(now, packet, symbol, arrivals.known());
+    }
+
     /// A symbol has come; before, those below `known` were known to have been sent.
     pub fn symbol_came(&mut self, now: Instant, symbol: u64, known: u64, arrivals: &Arrivals) {
+        self.patience.ripen(now, arrivals.known());
         if self.parity {
             // A block before has ended for certain, and its parities left before this symbol.
             self.ripe = self.ripe.max((symbol + 1).saturating_sub(MAX_BLOCK as u64));
@@ -106,6 +115,8 @@ impl Asking {
             } else if symbol > known {
                 self.ask_by(now + PARITY_PATIENCE);
             }
+        } else if symbol > known && self.patience.is_on() {
+            self.ask_once_ripe(now);
         } else if symbol > known {
             let threshold = symbol >= known + GAP_THRESHOLD;
             let delay = if threshold { Duration::ZERO } else { REORDER_DELAY };
@@ -116,6 +127,7 @@ impl Asking {
     /// A parity of the block that ends at `end` has come: others of the block are on their way at best.
     pub fn parity_came(&mut self, now: Instant, end: u64, arrivals: &Arrivals) {
         self.ripe = self.ripe.max(end);
+        self.patience.ripen(now, arrivals.known());
         if self.has_news(arrivals) {
             self.ask_by(now + REORDER_DELAY + self.own_time(now, end));
         }
@@ -136,25 +148,39 @@ impl Asking {
         self.ripe = self.ripe.max(symbol);
     }
 
-    /// A report has gone out.
-    pub fn asked(&mut self, now: Instant, rtt: Duration, arrivals: &Arrivals) {
+    /// A report has gone out; `largest` is the largest packet that has come.
+    pub fn asked(&mut self, now: Instant, rtt: Duration, largest: Option<u64>, arrivals: &Arrivals) {
         self.due = self.due.filter(|_| self.gaps(arrivals).next().is_none());
         if let Some((first, _)) = self.gaps(arrivals).next() {
-            self.told = self.gaps(arrivals).last().map_or(self.told, |(first, count)| first + count);
+            let told = self.gaps(arrivals).last().map_or(self.told, |(first, count)| first + count);
+            if told > core::mem::replace(&mut self.told, told) {
+                self.patience.named(largest, told, rtt);
+            }
             let least = if self.above { MIN_REPEAT_DELAY_ABOVE } else { MIN_REPEAT_DELAY };
             let delay = (rtt * 2).max(least);
             let seldom = (delay * (1 << self.repeats.saturating_sub(UNHEARD).min(8))).min(MAX_REPEAT_DELAY);
             self.ask_by(now + seldom.max(delay) + self.own_time(now, first));
         }
+        if self.patience.is_on() && arrivals.has_gaps() {
+            self.patience.ripen(now, arrivals.known());
+            self.ask_once_ripe(now);
+        }
     }
 
     /// Whether gaps are to be spoken of now.
     pub fn is_due(&mut self, now: Instant, arrivals: &Arrivals) -> bool {
+        self.patience.ripen(now, arrivals.known());
         if self.due.is_none_or(|due| due > now) {
             return false;
         }
         self.due = None;
         self.ripe = self.ripe.max(arrivals.known());
+        if self.patience.is_on() && self.gaps(arrivals).next().is_none() {
+            if arrivals.has_gaps() {
+                self.ask_once_ripe(now);
+            }
+            return false;
+        }
         self.repeats = if self.first == arrivals.next() { self.repeats + 1 } else { 0 };
         self.first = arrivals.next();
         arrivals.has_gaps()
@@ -166,6 +192,12 @@ impl Asking {
 
     pub fn stop(&mut self) {
         self.due = None;
+    }
+
+    fn ask_once_ripe(&mut self, now: Instant) {
+        if let Some(at) = self.patience.ripens_at() {
+            self.ask_by(at + self.own_time(now, self.patience.ripe()));
+        }
     }
 
     fn ask_by(&mut self, at: Instant) {
@@ -235,7 +267,7 @@ mod tests {
         asking.parity_came(now, 6, &arrivals);
         assert_eq!(asking.gaps(&arrivals).collect::<Vec<_>>(), [(1, 1)]);
         assert_eq!(asking.deadline(), now + REORDER_DELAY);
-        asking.asked(now, Duration::ZERO, &arrivals);
+        asking.asked(now, Duration::ZERO, None, &arrivals);
         arrivals.insert(6);
         asking.symbol_came(now, 6, 6, &arrivals);
         assert_eq!(asking.deadline(), now + MIN_REPEAT_DELAY, "it was spoken of, and has its time");
@@ -243,5 +275,28 @@ mod tests {
         assert!(!asking.is_due(now + REORDER_DELAY, &arrivals), "it has come meanwhile");
         assert!(!asking.is_due(now + MIN_REPEAT_DELAY, &arrivals), "and is not asked for again");
         assert_eq!(asking.deadline(), Instant::FAR_FUTURE);
+    }
+
+    #[test]
+    fn where_what_was_named_has_come_only_time_counts() {
+        let (mut asking, mut arrivals, now) = (asking(0, 2, true), Arrivals::new(0), Instant::ZERO);
+        let rtt = Duration::from_millis(40);
+        let come = |asking: &mut Asking, arrivals: &mut Arrivals, symbol| {
+            let known = arrivals.known();
+            arrivals.insert(symbol);
+            asking.symbol_came(now, symbol, known, arrivals);
+        };
+        [0, 5].into_iter().for_each(|symbol| come(&mut asking, &mut arrivals, symbol));
+        assert!(asking.is_due(now, &arrivals), "more than two beyond it have come");
+        asking.asked(now, rtt, Some(5), &arrivals);
+        asking.packet_came(now, 1, 1, &arrivals);
+        (1..5).for_each(|symbol| come(&mut asking, &mut arrivals, symbol));
+        come(&mut asking, &mut arrivals, 10);
+        assert!(!asking.is_due(now, &arrivals));
+        assert_eq!(asking.gaps(&arrivals).count(), 0, "nor does a report for another reason name it");
+        let due = asking.deadline();
+        assert!(now + rtt / 8 <= due && due <= now + rtt / 4, "{due:?}");
+        assert!(asking.is_due(due, &arrivals));
+        assert_eq!(asking.gaps(&arrivals).collect::<Vec<_>>(), [(6, 4)]);
     }
 }

@@ -29,7 +29,10 @@ impl Membership {
             self.echo = Some((number, now));
         }
         match self.stage {
-            Stage::Begun => return self.take_packet(now, poll, header, frames),
+            Stage::Begun => {
+                self.note_late(now, number, header, frames);
+                return self.take_packet(now, poll, header, frames);
+            }
             Stage::Accepted => self.early.keep(poll, header, frames),
             Stage::Ended(_) => {}
         }
@@ -37,6 +40,18 @@ impl Membership {
             self.report_in_turn(now);
         }
         Ok(())
+    }
+
+    /// Notes whether a packet brings what was missing though it is not the newest.
+    fn note_late(&mut self, now: Instant, number: u64, header: &GroupHeader, frames: &[u8]) {
+        let is_newest = self.echo.is_some_and(|(largest, _)| largest == number);
+        if is_newest || header.parity_of > 0 || frames.is_empty() {
+            return;
+        }
+        let symbol = ids::expand(header.symbol, self.arrivals.known());
+        if !self.arrivals.contains(symbol) {
+            self.asking.packet_came(now, number, symbol, &self.arrivals);
+        }
     }
 
     /// Takes in a packet from the group's address, once BEGIN is here.

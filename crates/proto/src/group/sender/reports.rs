@@ -44,9 +44,13 @@ impl Sender {
         let mut member = self.members.edit(index);
         let lost_before = member.lost_now;
         let progress = member.on_report(now, report, sent, self.packet);
-        if aside {
+        // What was overtaken is lost once the member names it, which it does in time. Parity keeps it from naming most,
+        // and in a tree others name it.
+        let disorder = member.hearing.is_out_of_order() && !self.tree.joins && !self.protect.is_on();
+        if aside || disorder {
             member.lost_now = lost_before;
         }
+        let missed_before = member.missed;
         drop(member);
         if let Some(echoed) = progress.echoed {
             self.sample(now, index, echoed, report);
@@ -59,6 +63,10 @@ impl Sender {
         }
         if self.members[index].is_active() {
             self.take_gaps(now, index, report, host);
+        }
+        if disorder {
+            let mut member = self.members.edit(index);
+            member.lost_now += member.missed - missed_before;
         }
         self.catch_up(index);
         self.take_back(now, index, host);
