@@ -152,17 +152,23 @@ impl Delay {
         if acked.window_limited {
             self.fastest.follow(round.under_way, round.began, acked.now);
         }
+        let is_calm = round.marked + round.lost == 0;
+        // Most round trips: nothing below would change anything else.
+        if is_calm && self.marked_share == 0.0 && round.min_rtt_ns <= some_queue(acked) {
+            self.queueing = false;
+            return;
+        }
         let target = acked.min_rtt_ns.saturating_add(tolerated(acked));
         let rtt_ns = self.to_blame_for(acked, round.min_rtt_ns);
         self.queueing = rtt_ns > target;
         let some_queue = self.shows_some_queue(acked, rtt_ns);
         self.starting &= !some_queue;
-        if self.queueing || some_queue || round.marked + round.lost > 0 {
+        if self.queueing || some_queue || !is_calm {
             self.calm_rounds = 0;
         }
         let by_delay =
             if self.queueing { DELAY_GAIN * (rtt_ns - target) as f64 / rtt_ns as f64 } else { 0.0 };
-        if round.marked + round.lost == 0 && self.marked_share == 0.0 && !self.queueing {
+        if is_calm && self.marked_share == 0.0 && !self.queueing {
             return;
         }
         let sent = (round.packets + round.lost).max(1) as f64;
@@ -180,8 +186,8 @@ impl Delay {
     /// What a round trip takes whatever the window (decision 111): many that share a queue meet at their least windows,
     /// too, where to yield is right, but seldom for as long as this.
     fn measure(&mut self, round: &Round, acked: &Acked) {
-        let paused = acked.sent_at.saturating_since(round.began) >= PAUSE;
-        if self.window > self.limits.clamp(0) || round.marked > 0 || paused {
+        let paused = || acked.sent_at.saturating_since(round.began) >= PAUSE;
+        if self.window > self.limits.clamp(0) || round.marked > 0 || paused() {
             if self.least_since.take().is_some() {
                 self.at_least = Base::default();
             }

@@ -58,10 +58,11 @@ impl Hearing {
         // What was overtaken is no loss once it is here.
         self.lost = (self.lost + sent as f64 - got).max(0.0);
         let lost = (sent as f64 - got).max(0.0) as u64;
-        match got > sent as f64 {
-            true => self.disorder = DISORDER,
-            false => self.disorder = self.disorder.saturating_sub((lost > 0) as u8),
-        }
+        self.disorder = match lost {
+            _ if got > sent as f64 => DISORDER,
+            0 => self.disorder,
+            _ => self.disorder.saturating_sub(1),
+        };
         lost
     }
 
