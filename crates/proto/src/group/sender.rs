@@ -14,7 +14,6 @@ mod protect;
 mod rekey;
 mod repair;
 mod reports;
-mod spread;
 mod status;
 mod timers;
 mod transmit;

@@ -60,7 +60,7 @@ impl Peer {
             sent: SentPackets::new(skips),
             rtt: Rtt::new(config.initial_rtt, config.max_ack_delay, config.failure_timeout),
             congestion: congestion::controller(config.congestion, mtu.current() as u64),
-            pacer: Pacer::new(now),
+            pacer: Pacer::default(),
             asked: (0, 0),
             rate: SenderRate::requested(now, config),
             allowed: Allowed::default(),

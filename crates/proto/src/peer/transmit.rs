@@ -5,6 +5,7 @@ use super::{Context, Peer};
 use crate::config::{Config, LEAST_DATAGRAM_BYTES};
 use crate::congestion::packet_cost;
 use crate::event::Phase;
+use crate::pacing::Spread;
 use crate::sent::{Control, SentFrame, SentPacket};
 use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
 use denrei_wire::frame::{Accept, Credit, Delivered, End, Frame, MAX_CONTROL_FRAME_BYTES};
@@ -147,8 +148,8 @@ impl Peer {
         if in_flight > 0 && in_flight + self.mtu.current() as u64 > window {
             return false;
         }
-        self.paced_until =
-            self.pacer.delay_until(cx.now, window, self.rtt.smoothed_ns(), self.rtt.latest_ns());
+        let spread = Spread::of_session(window, self.rtt.smoothed_ns(), self.rtt.latest_ns());
+        self.paced_until = self.pacer.room(cx.now, spread).err();
         self.paced_until.is_none()
     }
 

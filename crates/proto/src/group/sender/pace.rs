@@ -1,16 +1,16 @@
 //! How fast packets go to the group's address: no faster than anybody served by it has said (R1), and over long paths
 //! no more at once than a part of the window.
 //!
-//! Inputs → outputs: what the sessions with members let go, window, round trip, time, what was sent → what may go now. A member's rate is
-//! for all that comes from this side, so it is its session's credit that counts, and that is spent. Who has told a
-//! rate is looked for anew with each review. Source: R1–R4, M6; `spec/protocol.md` §14.5. Who is served by a session
-//! is paced there.
+//! Inputs → outputs: what the sessions with members let go, window, round trip, time, what was sent → what may go now.
+//! A member's rate is for all that comes from this side, so it is its session's credit that counts, and that is spent.
+//! Who has told a rate is looked for anew with each review. Source: R1–R4, M6; `spec/protocol.md` §14.5. Who is served
+//! by a session is paced there.
 
 use super::Sender;
-use super::spread::Spread;
 use crate::event::PeerId;
 use crate::group::Host;
 use crate::group::member::{Member, Path};
+use crate::pacing::{Pacer, Spread};
 use crate::rate::Rate;
 use core::time::Duration;
 use denrei_wire::Instant;
@@ -24,7 +24,8 @@ pub(super) struct Pace {
     /// Those served by it who have told a rate.
     limited: Vec<PeerId>,
     /// What a long path is spared.
-    pub spread: Spread,
+    pub spread: Option<Spread>,
+    pacer: Pacer,
     /// Octets that may go, as of the last look.
     room: u64,
     /// Whether a member lets nothing go.
@@ -40,7 +41,8 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             limited: Vec::new(),
-            spread: Spread::default(),
+            spread: None,
+            pacer: Pacer::default(),
             room: u64::MAX,
             is_limiting: false,
             opens_at: Instant::FAR_FUTURE,
@@ -62,7 +64,7 @@ impl Pace {
         }
         self.is_limiting = self.is_shut();
         self.stands = self.is_limiting && is_long(now, all_open_at);
-        match self.spread.room(now) {
+        match self.pacer.room(now, self.spread) {
             Ok(room) => self.room = self.room.min(room),
             Err(opens_at) => (self.room, all_open_at) = (0, all_open_at.max(opens_at)),
         }
@@ -104,7 +106,7 @@ impl Pace {
     /// Takes note of octets sent.
     pub fn spend(&mut self, now: Instant, octets: u64, host: &mut dyn Host) {
         self.limited.iter().for_each(|peer| host.spend_rate(now, *peer, octets));
-        self.spread.spend(octets);
+        self.pacer.on_sent(octets);
         self.look(now, host);
     }
 }

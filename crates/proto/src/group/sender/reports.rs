@@ -6,6 +6,7 @@ use crate::group::member::{Member, Path, Stage};
 use crate::group::roll::place;
 use crate::group::types::{Departure, GroupBackend, GroupEvent};
 use crate::group::{Host, MAX_NAMED};
+use crate::pacing::Spread;
 use core::time::Duration;
 use denrei_wire::frame::{Feedback, feedback_flags};
 use denrei_wire::{Instant, ids};
@@ -304,7 +305,7 @@ impl Sender {
             window_limited: in_flight * 2 >= self.window(),
         });
         let (smoothed_ns, least_ns) = (rtt.smoothed_ns(), rtt.min_ns());
-        self.pace.spread.set(now, self.window.window(), smoothed_ns, least_ns);
+        self.pace.spread = Spread::of_group(self.window.window(), smoothed_ns, least_ns);
     }
 
     /// By how much the losses that count have grown in this round trip.
