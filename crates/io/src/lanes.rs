@@ -7,7 +7,8 @@
 //! one `poll`, every [`COLD_EVERY`] empty calls, or a quarter as many datagrams or trains of it; sooner while
 //! others than the hot one deliver, from the first call after such a one; and in every call once the hot lane
 //! has been empty [`COOL_AFTER`] times in a row. So an idle poll costs one system call, and what waits on any lane is found
-//! by the first that looks: a process that shares its core with others may have few.
+//! by the first that looks: a process that shares its core with others may have few. After a lane was connected the main
+//! one is read first until it is empty: what its peer sent before is not overtaken.
 
 use crate::config::MAX_LANES;
 use crate::outcome::{self, DropKind};
@@ -190,6 +191,8 @@ pub(crate) struct PollPolicy {
     patience: u32,
     /// Lanes known to be readable, by index.
     hinted: u64,
+    /// How often the main lane is still read before all others, unless it is found empty.
+    main_first: u32,
 }
 
 /// The lanes of one call, as a set of indices; yields the highest first, so that connected lanes are
@@ -213,6 +216,32 @@ impl PollPolicy {
         self.hinted |= readable;
     }
 
+    /// Notes that a lane was connected: what its peer sent before waits on the main one, and would be overtaken there by
+    /// what comes from now on. A queue that others fill as fast as it is read is not waited for.
+    pub(crate) fn connected(&mut self) {
+        self.main_first = MAX_DRAIN_CALLS;
+    }
+
+    /// Notes that a call brought all that the main lane had.
+    pub(crate) fn main_is_empty(&mut self) {
+        self.main_first = 0;
+    }
+
+    /// Whether the other lanes wait until the main one has been read again.
+    pub(crate) fn is_main_first(&self) -> bool {
+        self.main_first > 0
+    }
+
+    /// The next lane of a plan; then, once the main one is found empty, of what comes after it.
+    pub(crate) fn next_of(&self, plan: &mut Plan, later: &mut Plan) -> Option<usize> {
+        plan.next().or_else(|| {
+            if !self.is_main_first() {
+                *plan = std::mem::replace(later, Plan(0));
+            }
+            plan.next()
+        })
+    }
+
     /// What to read now among `count` ≥ 1 lanes; `None`: those that a [look](Self::looked) finds readable.
     pub(crate) fn plan(&mut self, count: usize) -> Option<Plan> {
         let existing = if count >= MAX_LANES { u64::MAX } else { (1 << count) - 1 };
@@ -232,6 +261,9 @@ impl PollPolicy {
     /// Notes that of all lanes those in `readable` have something; they are read next.
     pub(crate) fn looked(&mut self, readable: u64) -> Plan {
         self.work = 0;
+        if readable & 1 == 0 {
+            self.main_first = 0;
+        }
         if readable & 1 << self.hot == 0 {
             self.empty_calls = self.empty_calls.saturating_add(1);
         }
@@ -241,6 +273,9 @@ impl PollPolicy {
     /// Notes how many datagrams or trains lane `index` brought.
     pub(crate) fn polled(&mut self, index: usize, got: usize) {
         self.work = self.work.saturating_add((WORK_OF_A_TRAIN * got as u32).max(1));
+        if index == 0 {
+            self.main_first = if got > 0 { self.main_first.saturating_sub(1) } else { 0 };
+        }
         if got > 0 {
             if index == self.hot {
                 self.patience = (2 * self.patience + WORK_OF_A_TRAIN).min(COLD_EVERY);

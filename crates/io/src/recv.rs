@@ -48,11 +48,12 @@ impl UdpSocket {
     /// # Errors
     /// As for [`recv`](Self::recv).
     pub fn recv_for(&mut self, buffers: &mut RecvBuffers, receiver: &mut impl Receiver) -> io::Result<usize> {
-        let plan = self.lanes_to_read();
+        let (mut plan, mut later) = self.lanes_to_read();
         let mut total = 0;
-        for lane in plan {
+        while let Some(lane) = self.policy.next_of(&mut plan, &mut later) {
             total += self.recv_lane(lane, buffers, receiver)?.datagrams;
         }
+        self.policy.hint(later.0);
         if self.draining > 0 {
             self.close_drained();
         }
@@ -79,13 +80,13 @@ impl UdpSocket {
     /// As for [`recv`](Self::recv).
     pub fn recv_held(&mut self, buffers: &mut RecvBuffers) -> io::Result<usize> {
         buffers.filled = 0;
-        let mut plan = self.lanes_to_read();
-        while let Some(lane) = plan.next() {
+        let (mut plan, mut later) = self.lanes_to_read();
+        while let Some(lane) = self.policy.next_of(&mut plan, &mut later) {
             let received = self.recv_lane(lane, buffers, &mut |_: &DatagramMeta, _: &mut [u8]| {})?;
             if received.buffers > 0 {
                 buffers.filled = received.buffers;
                 // The others' turn is next.
-                self.policy.hint(plan.0);
+                self.policy.hint(plan.0 | later.0);
                 return Ok(received.datagrams);
             }
         }
@@ -95,7 +96,8 @@ impl UdpSocket {
         Ok(0)
     }
 
-    fn lanes_to_read(&mut self) -> Plan {
+    /// What to read, and what only once the main lane has been found empty.
+    fn lanes_to_read(&mut self) -> (Plan, Plan) {
         let mut plan = match self.policy.plan(self.lanes.len()) {
             Some(plan) => plan,
             None => self.look(),
@@ -103,7 +105,12 @@ impl UdpSocket {
         if self.draining > 0 {
             plan.0 |= self.draining_lanes();
         }
-        plan
+        if !self.policy.is_main_first() {
+            return (plan, Plan(0));
+        }
+        // A draining lane has what came before that.
+        let first = self.draining_lanes() | 1;
+        (Plan(first), Plan(plan.0 & !first))
     }
 
     /// Asks which lanes have something; they are to be read, all of them where the system does not say.
@@ -118,7 +125,8 @@ impl UdpSocket {
     }
 
     /// Makes the next [`recv`](Self::recv) poll exactly the lanes in `readable`: bit i stands for the
-    /// i-th of [`raw_fds`](Self::raw_fds), as in [`Wake::readable`](crate::Wake::readable).
+    /// i-th of [`raw_fds`](Self::raw_fds), as in [`Wake::readable`](crate::Wake::readable). After one was connected the
+    /// main one goes before them, until it has been found empty.
     pub fn hint_readable(&mut self, readable: u64) {
         self.policy.hint(readable);
     }
@@ -166,6 +174,9 @@ impl UdpSocket {
             self.lanes[index].large_from = last.is_large().then_some(last.from);
         }
         self.policy.polled(index, got);
+        if index == 0 && got < asked && self.batched {
+            self.policy.main_is_empty();
+        }
         let mark = buffers.slots[got.saturating_sub(1)].ecn;
         let trains = self.lanes[index].wants_trains(got, buffers.slots[0].len, mark);
         if trains != self.lanes[index].trains {

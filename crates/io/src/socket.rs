@@ -180,6 +180,9 @@ impl UdpSocket {
             &self.config,
         )?;
         self.lanes.push(Lane::new(socket, Some(Way { to: peer, from }), self.granted.gro));
+        self.policy.connected();
+        // Fewer than were asked for are all there were.
+        self.lanes[0].ask = self.lanes[0].ask.max(2);
         self.counters.peers_connected += 1;
         Ok(true)
     }

@@ -125,6 +125,19 @@ fn the_number_is_bounded_and_places_become_free() {
 }
 
 #[test]
+fn what_came_before_a_peer_was_connected_is_not_overtaken() {
+    for (addr, ip) in bindings() {
+        let (mut node, mut peer) = (bind(addr), bind("127.0.0.1:0"));
+        let target = at(&node, ip);
+        (0..100u8).for_each(|number| send(&mut peer, target, &[number]));
+        assert!(node.connect_peer(peer.local_addr()).unwrap());
+        (100..200u8).for_each(|number| send(&mut peer, target, &[number]));
+        let numbers: Vec<u8> = receive(&mut node, 200).iter().map(|(_, bytes)| bytes[0]).collect();
+        assert_eq!(numbers, Vec::from_iter(0..200), "node at {addr}");
+    }
+}
+
+#[test]
 fn nothing_is_lost_or_repeated_while_sockets_come_and_go() {
     for (addr, ip) in bindings() {
         let mut node = bind(addr);
