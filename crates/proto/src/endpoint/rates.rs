@@ -47,7 +47,7 @@ impl Endpoint {
             let share = host_share(capacity, manager.host_record(now), others);
             // Another process wrote the records: any number may be in them.
             let comes = others.iter().fold(0, |sum: u64, other| sum.saturating_add(other.bytes_per_s));
-            manager.set_host_share(share, comes);
+            manager.set_host_share(share, capacity.is_none(), comes);
         }
     }
 

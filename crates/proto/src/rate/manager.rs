@@ -71,6 +71,8 @@ pub(crate) struct Manager {
 struct HostView {
     /// This Node's share, bytes per second, if there is a limit.
     share: Option<u64>,
+    /// It is one of what the Nodes learn together, and not of what the host was said to take.
+    is_learnt: bool,
     /// What comes to the others, bytes per second.
     others: u64,
     /// What came to all when this one was overrun, and when that was.
@@ -122,9 +124,10 @@ impl Manager {
         }
     }
 
-    /// What this Node may receive, if there is a limit, and what comes to the others of its host.
-    pub fn set_host_share(&mut self, share: Option<u64>, others: u64) {
-        (self.host.share, self.host.others) = (share, others);
+    /// What this Node may receive, if there is a limit, and what comes to the others of its host. `is_learnt`: the
+    /// limit is what the Nodes learn together, which they forget after a while.
+    pub fn set_host_share(&mut self, share: Option<u64>, is_learnt: bool, others: u64) {
+        (self.host.share, self.host.is_learnt, self.host.others) = (share, is_learnt, others);
     }
 
     /// Takes in a packet: also one without data, before which the rest of a burst may be missing. Whoever has nothing
@@ -214,6 +217,7 @@ impl Manager {
         }
         self.flows.values_mut().for_each(|flow| flow.measure(length));
         let held_back = self.flows.values().any(|flow| flow.octets > 0 && !flow.fixed && flow.is_held_back());
+        let held_back = held_back && !self.is_share_in_force();
         let octets = self.flows.values().map(|flow| flow.octets).sum();
         let datagram = self.datagram;
         let pace = taken.pace_since(self.taken, length);
@@ -257,6 +261,13 @@ impl Manager {
         let rates = [learnt.map(Capacity::rate), self.host.share];
         let bytes_per_s = rates.into_iter().flatten().min()?;
         Some(Rate { bytes_per_s, burst_bytes: learnt.map_or(self.buffer, Capacity::burst) })
+    }
+
+    /// Whether peers are held back by a share of what the Nodes learn together, and not by what this one has learnt: to
+    /// raise that would try nothing, and all of it would come at once when the share is forgotten.
+    fn is_share_in_force(&self) -> bool {
+        let learnt = self.capacity.as_ref().map(Capacity::rate);
+        self.host.is_learnt && learnt.zip(self.host.share).is_some_and(|(learnt, share)| learnt >= share)
     }
 
     /// Shares the capacity; what is worth telling.

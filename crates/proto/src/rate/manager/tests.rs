@@ -259,10 +259,30 @@ fn who_was_held_back_for_other_nodes_goes_on_when_they_are_gone() {
         now += LONGEST_INTERVAL;
         manager.look(now, Taken::default())
     };
-    manager.set_host_share(Some(5_000), 1 << 30);
+    manager.set_host_share(Some(5_000), false, 1 << 30);
     let told = look(&mut manager);
     assert!(matches!(*told, [(1, Rate { bytes_per_s: 5_000, .. })]), "{told:?}");
-    manager.set_host_share(None, 0);
+    manager.set_host_share(None, true, 0);
     assert_eq!(look(&mut manager), [(1, Rate::UNLIMITED)]);
     assert_eq!(look(&mut manager), [], "once");
+}
+
+/// Else all of them would send many times what the host takes as soon as the overruns are forgotten.
+#[test]
+fn what_was_not_tried_for_a_learnt_share_is_not_raised() {
+    let mut now = Instant::ZERO;
+    let mut manager = Manager::new(now, 1 << 20, RTT, Taken::default());
+    let mut look = |manager: &mut Manager| {
+        for _ in 0..100 {
+            manager.on_packet(now, 1, DEFAULT_WEIGHT, Heard { data: DATAGRAM, missing: 0 });
+        }
+        now += LONGEST_INTERVAL;
+        manager.look(now, Taken::default())
+    };
+    let share = 100 * PAYLOAD * 5;
+    manager.set_host_share(Some(share), true, 0);
+    (0..50).for_each(|_| drop(look(&mut manager)));
+    manager.set_host_share(None, true, 0);
+    let told = look(&mut manager);
+    assert!(told.iter().all(|(_, rate)| rate.bytes_per_s <= share * 2), "{share}: {told:?}");
 }
