@@ -222,11 +222,6 @@ impl PollPolicy {
         self.main_first = MAX_DRAIN_CALLS;
     }
 
-    /// Notes that a call brought all that the main lane had.
-    pub(crate) fn main_is_empty(&mut self) {
-        self.main_first = 0;
-    }
-
     /// Whether the other lanes wait until the main one has been read again.
     pub(crate) fn is_main_first(&self) -> bool {
         self.main_first > 0
@@ -261,20 +256,17 @@ impl PollPolicy {
     /// Notes that of all lanes those in `readable` have something; they are read next.
     pub(crate) fn looked(&mut self, readable: u64) -> Plan {
         self.work = 0;
-        if readable & 1 == 0 {
-            self.main_first = 0;
-        }
         if readable & 1 << self.hot == 0 {
             self.empty_calls = self.empty_calls.saturating_add(1);
         }
         Plan(readable)
     }
 
-    /// Notes how many datagrams or trains lane `index` brought.
-    pub(crate) fn polled(&mut self, index: usize, got: usize) {
+    /// Notes how many datagrams or trains lane `index` brought, and whether those were all it had.
+    pub(crate) fn polled(&mut self, index: usize, got: usize, is_empty: bool) {
         self.work = self.work.saturating_add((WORK_OF_A_TRAIN * got as u32).max(1));
         if index == 0 {
-            self.main_first = if got > 0 { self.main_first.saturating_sub(1) } else { 0 };
+            self.main_first = if is_empty { 0 } else { self.main_first.saturating_sub(1) };
         }
         if got > 0 {
             if index == self.hot {
@@ -311,7 +303,7 @@ mod tests {
     fn call(policy: &mut PollPolicy, count: usize, readable: u64) -> (u64, bool) {
         let planned = policy.plan(count);
         let plan = planned.unwrap_or_else(|| policy.looked(readable));
-        plan.for_each(|lane| policy.polled(lane, (readable >> lane & 1) as usize));
+        plan.for_each(|lane| policy.polled(lane, (readable >> lane & 1) as usize, readable >> lane & 1 == 0));
         (plan.0, planned.is_none())
     }
 

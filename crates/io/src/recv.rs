@@ -173,10 +173,7 @@ impl UdpSocket {
             let last = &buffers.slots[got - 1];
             self.lanes[index].large_from = last.is_large().then_some(last.from);
         }
-        self.policy.polled(index, got);
-        if index == 0 && got < asked && self.batched {
-            self.policy.main_is_empty();
-        }
+        self.policy.polled(index, got, got == 0 || self.batched && got < asked);
         let mark = buffers.slots[got.saturating_sub(1)].ecn;
         let trains = self.lanes[index].wants_trains(got, buffers.slots[0].len, mark);
         if trains != self.lanes[index].trains {
