@@ -61,6 +61,8 @@ pub struct RelayCommand {
 
 /// How long the relay sleeps where no status is asked for.
 const NAP: Duration = Duration::from_secs(3600);
+/// What ends sooner after a signal is not announced.
+const UNSAID: Duration = Duration::from_millis(100);
 
 impl RelayCommand {
     /// Relays until the process is ended.
@@ -98,17 +100,15 @@ impl RelayCommand {
     }
 }
 
-/// Hands on what was taken, and says so, for it may take a while.
+/// Hands on what was taken, and says so if it takes a while.
 fn drain(relay: &Relay, limit: Duration) {
-    if limit.is_zero() {
+    let unsaid = limit.min(UNSAID);
+    if limit.is_zero() || relay.drain(unsaid) {
         return;
     }
-    if !relay.pairs().is_empty() {
-        let seconds = limit.as_secs_f64();
-        tell!("ending: handing on what was taken, for {seconds} s at most; another signal ends it at once");
-    }
-    // Who was let in just now has no pair yet.
-    if !relay.drain(limit) {
+    let seconds = limit.as_secs_f64();
+    tell!("ending: handing on what was taken, for {seconds} s at most; another signal ends it at once");
+    if !relay.drain(limit - unsaid) {
         let left = relay.pairs();
         let bytes: u64 = left.iter().map(|pair| pair.held_bytes).sum();
         tell!(
