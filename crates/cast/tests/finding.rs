@@ -145,7 +145,10 @@ fn found_twice(says: impl Fn(&Node, [PeerId; 2], &dyn Fn(usize, &Message), u64))
         ["127.0.0.1", "::1"].map(|ip| receiver.connect(SocketAddr::new(ip.parse().unwrap(), port)).unwrap());
     let say = |which: usize, message: &Message| {
         receiver.send(ChannelId { peer: peers[which], channel: CHANNEL }, message.encode()).unwrap();
-        assert!(receiver.flush(peers[which], Duration::from_secs(10)));
+        let is_heard = receiver.flush(peers[which], Duration::from_secs(10));
+        // With the last word the sender is through: it ends the session, and what had to be sent once more may not be
+        // acknowledged by then. That it has heard it its report says.
+        assert!(is_heard || matches!(message, Message::Complete { .. }));
     };
     says(&receiver, peers, &say, cast);
     let report = sender.join().unwrap();

@@ -352,6 +352,20 @@ fn an_end_is_heard_although_one_packet_is_lost() {
     assert!(reset.is_empty(), "what says it once more is no strange packet");
 }
 
+/// Who ends a session as soon as it has received something has received it all the same.
+fn an_end_acknowledges_what_was_received() {
+    let (mut pair, peer) = Pair::met(Config::default());
+    let back = pair.ends[1].peers().next().unwrap();
+    let before = pair.received[1].len();
+    pair.send(0, peer, 0, "the last word");
+    while pair.received[1].len() == before {
+        pair.run(net::DELAY / 16);
+    }
+    pair.ends[1].abort(pair.now, back, 7, "out of patience").unwrap();
+    pair.run(SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::Ended { code: 7, reason: "out of patience".into() }, 0)]);
+}
+
 fn sides_that_end_at_once_do_not_tell_each_other_again_and_again() {
     let (mut pair, peer) = Pair::met(Config::default());
     let back = pair.ends[1].peers().next().unwrap();
@@ -399,6 +413,7 @@ crate::ways::tests! { plain sealed staged => {
     what_was_on_its_way_when_the_other_side_was_done_reading_may_come_after_close_write,
     what_follows_a_lost_message_on_its_channel_may_be_lost_unless_it_was_reported,
     an_end_is_heard_although_one_packet_is_lost,
+    an_end_acknowledges_what_was_received,
     sides_that_end_at_once_do_not_tell_each_other_again_and_again,
     a_probe_that_has_not_left_is_not_fired_again,
 }}
