@@ -30,7 +30,8 @@ pub struct RelayCommand {
     #[arg(long = "route", required = true, value_parser = parse_route, value_name = "LISTEN=TARGET")]
     routes: Vec<Route>,
 
-    /// Local address towards the targets [default: any; loopback towards loopback]
+    /// Local address towards the targets, without an interface: one of a single link is that of the target's [default:
+    /// any; loopback towards loopback]
     #[arg(long, value_name = "IP")]
     from: Option<IpAddr>,
 

@@ -63,7 +63,8 @@ pub struct RelayConfig {
     /// Those of its Nodes, secrets included. Which threads drive them is the relay's choice, whatever `drive`,
     /// `pipeline` and `shards` say; `offers` has to be automatic.
     pub node: Config,
-    /// Local address towards targets; `None`: loopback towards loopback, else any.
+    /// Local address towards targets; `None`: loopback towards loopback, else any. One of a single link is that of the
+    /// link that the target names.
     pub from: Option<IpAddr>,
     /// Bytes of messages that a pair may hold in a direction, and the largest message that goes
     /// through. 64 KiB ..= 1 GiB.
@@ -125,15 +126,21 @@ impl RelayConfig {
         config
     }
 
-    /// Where the Node towards a target is bound.
-    fn from(&self, target: SocketAddr) -> IpAddr {
+    /// Where the Node towards a target is bound. An address of one link is meant on the target's: it says of none itself.
+    fn from(&self, target: SocketAddr) -> SocketAddr {
         let any = match target.ip() {
             IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(ip) if ip.is_loopback() => Ipv6Addr::LOCALHOST.into(),
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        self.from.unwrap_or(any)
+        let mut from = SocketAddr::new(self.from.unwrap_or(any), 0);
+        if let (true, SocketAddr::V6(from), SocketAddr::V6(target)) =
+            (lacks_interface(from), &mut from, target)
+        {
+            from.set_scope_id(target.scope_id());
+        }
+        from
     }
 }
 
@@ -165,12 +172,20 @@ fn refuse_none(routes: &[Route]) -> Result<(), BindError> {
     Err(refused("routes", "empty", expected))
 }
 
+/// The interface to the link that alone knows an address; 0 if others do too. Each link may have the same address.
+fn link(addr: SocketAddr) -> u32 {
+    match addr {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
+        _ => 0,
+    }
+}
+
 /// What is relayed to the relay itself would go round without end.
 fn refuse_circles(routes: &[Route]) -> Result<(), BindError> {
     let reaches = |listen: SocketAddr, target: SocketAddr| {
         let (here, there) = (listen.ip().to_canonical(), target.ip().to_canonical());
         let everywhere = here.is_unspecified() && there.is_loopback();
-        listen.port() == target.port() && (here == there || everywhere)
+        listen.port() == target.port() && (here == there && link(listen) == link(target) || everywhere)
     };
     let to_itself = |route: &&Route| routes.iter().any(|own| reaches(own.listen, route.target));
     routes
@@ -191,7 +206,7 @@ fn refuse_doubles(routes: &[Route]) -> Result<(), BindError> {
 }
 
 /// Nobody could ever answer from there, and every pair would be lost.
-fn refuse_unreachable(route: &Route, from: IpAddr) -> Result<(), BindError> {
+fn refuse_unreachable(route: &Route, from: SocketAddr) -> Result<(), BindError> {
     let (ip, port) = (route.target.ip().to_canonical(), route.target.port());
     if port == 0 || ip.is_unspecified() || ip.is_multicast() || ip == Ipv4Addr::BROADCAST {
         return Err(refused_route(route, "to the address and port of a peer"));
@@ -200,8 +215,12 @@ fn refuse_unreachable(route: &Route, from: IpAddr) -> Result<(), BindError> {
         let expected = "to a peer with this host's interface to its link, as in [fe80::7%eth0]:7411";
         return Err(refused_route(route, expected));
     }
-    if !can_reach(from, ip) {
-        return Err(refused_route(route, format!("to a peer that can be reached from {from}")));
+    if !can_reach(from.ip(), ip) {
+        return Err(refused_route(route, format!("to a peer that can be reached from {}", from.ip())));
+    }
+    if lacks_interface(from) {
+        let expected = format!("to a peer of one link, as in [fe80::7%eth0]:7411, like {}", from.ip());
+        return Err(refused_route(route, expected));
     }
     Ok(())
 }
@@ -228,7 +247,7 @@ impl Relay {
         for route in routes {
             let near = Node::bind(route.listen, config.near(&places))?;
             // What the first sender would find out.
-            drop(Node::bind(SocketAddr::new(config.from(route.target), 0), config.node())?);
+            drop(Node::bind(config.from(route.target), config.node())?);
             let addr = near.local_addr();
             let state = Arc::new(RouteState::new(near, route.target, config.clone(), places.clone()));
             let (running, stopping) = (state.clone(), relay.stopping.clone());
@@ -281,5 +300,35 @@ impl Drop for Relay {
             // A thread that has panicked has said so, and there is nothing left to forward.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(listen: &str, target: &str) -> Route {
+        Route { listen: listen.parse().unwrap(), target: target.parse().unwrap() }
+    }
+
+    #[test]
+    fn from_an_address_of_one_link_the_targets_interface_is_used() {
+        let from = |ip: &str, target: &str| {
+            let config = RelayConfig { from: Some(ip.parse().unwrap()), ..RelayConfig::default() };
+            config.from(target.parse().unwrap())
+        };
+        assert_eq!(from("fe80::1", "[fe80::7%3]:7000"), "[fe80::1%3]:0".parse().unwrap());
+        assert_eq!(from("fd00::1", "[fe80::7%3]:7000"), "[fd00::1]:0".parse().unwrap());
+        assert_eq!(from("10.0.0.1", "10.0.0.7:7000"), "10.0.0.1:0".parse().unwrap());
+        let beyond = route("127.0.0.1:7000", "[fd00::7]:7000");
+        let refused = refuse_unreachable(&beyond, from("fe80::1", "[fd00::7]:7000")).unwrap_err();
+        assert!(refused.to_string().contains("of one link"), "{refused}");
+    }
+
+    #[test]
+    fn the_same_address_of_another_link_is_another_peer() {
+        refuse_circles(&[route("[fe80::1%2]:7000", "[fe80::1%3]:7000")]).unwrap();
+        refuse_circles(&[route("[fe80::1%2]:7000", "[fe80::1%2]:7000")]).unwrap_err();
+        refuse_circles(&[route("[::1]:7000", "[::1%1]:7000")]).unwrap_err();
     }
 }

@@ -244,8 +244,7 @@ impl RouteState {
         let unable = |error: &dyn Display| {
             self.unable.words(&error, self.near.flow(peer).map(|flow| flow.addr), self.target)
         };
-        let from = SocketAddr::new(self.config.from(self.target), 0);
-        let far = Node::bind(from, config).map_err(|error| unable(&error))?;
+        let far = Node::bind(self.config.from(self.target), config).map_err(|error| unable(&error))?;
         let far_peer = far.connect(self.target).map_err(|error| unable(&error))?;
         let limit = self.config.pair_bytes;
         let pair = Arc::new(Pair::new(self.near.clone(), peer, far, far_peer, self.target, limit));
