@@ -162,10 +162,9 @@ pub(crate) unsafe fn each(message: &libc::msghdr, mut take: impl FnMut((i32, i32
     }
 }
 
-/// `ip`, if what was sent to it may be answered from it. Of one link there is one address: the system finds it.
+/// `ip`, if what was sent to it may be answered from it.
 fn answering(ip: IpAddr) -> Option<IpAddr> {
-    let of_link = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    (!ip.is_multicast() && !ip.is_unspecified() && !of_link).then_some(ip)
+    (!ip.is_multicast() && !ip.is_unspecified()).then_some(ip)
 }
 
 #[cfg(test)]
@@ -207,10 +206,12 @@ mod tests {
         let read = |ip: &str, ipv6_socket| {
             round_trip(&Control::NONE.source(ip.parse().unwrap(), ipv6_socket)).at.map(|ip| ip.to_string())
         };
-        for (ip, ipv6_socket) in [("10.1.2.3", false), ("10.1.2.3", true), ("fd00::1", true)] {
+        for (ip, ipv6_socket) in
+            [("10.1.2.3", false), ("10.1.2.3", true), ("fd00::1", true), ("fe80::1", true)]
+        {
             assert_eq!(read(ip, ipv6_socket).as_deref(), Some(ip));
         }
-        for (ip, ipv6_socket) in [("239.1.2.3", true), ("fe80::1", true), ("::", true), ("0.0.0.0", false)] {
+        for (ip, ipv6_socket) in [("239.1.2.3", true), ("ff02::1", true), ("::", true), ("0.0.0.0", false)] {
             assert_eq!(read(ip, ipv6_socket), None);
         }
     }

@@ -11,12 +11,12 @@ use crate::lanes::{Lane, PollPolicy};
 use crate::offload::GsoPaths;
 use crate::open;
 use crate::outcome::{DropKind, IoCounters, SendHook, SendOutcome};
-use crate::plain::{canonical, mapped};
+use crate::plain::{canonical, leaves_from, mapped};
 use crate::wait::any_readable;
 use denrei_wire::datagram::MAX_SEGMENTS;
 use denrei_wire::{DatagramMeta, Transmit, TransmitBuf, Way};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, RawFd};
 
 /// One local UDP port.
@@ -164,6 +164,7 @@ impl UdpSocket {
     pub fn connect_peer(&mut self, way: impl Into<Way>) -> io::Result<bool> {
         let Way { to, from } = way.into();
         let peer = canonical(to);
+        let from = from.filter(|ip| leaves_from(*ip, peer));
         let limit = self.config.connected_sockets;
         let groups = self.lanes.iter().filter(|lane| lane.group.is_some()).count();
         let full = self.connected_peers().count() >= limit
@@ -175,7 +176,7 @@ impl UdpSocket {
         let target = mapped(peer, self.local.is_ipv6());
         let socket = open::open_connected(
             self.lanes.iter().filter(|lane| lane.group.is_none()).map(|lane| &lane.socket),
-            self.local_at(from),
+            self.local_at(from, peer),
             target,
             &self.config,
         )?;
@@ -243,9 +244,14 @@ impl UdpSocket {
         }
     }
 
-    /// The port at one of the addresses that it is bound to, in the socket's family.
-    fn local_at(&self, ip: Option<IpAddr>) -> SocketAddr {
-        let at = |ip| mapped(SocketAddr::new(ip, self.local.port()), self.local.is_ipv6());
+    /// The port at one of the addresses that it is bound to, in the socket's family; one of a link is on the peer's.
+    fn local_at(&self, ip: Option<IpAddr>, peer: SocketAddr) -> SocketAddr {
+        let at = |ip| match (ip, peer) {
+            (IpAddr::V6(ip), SocketAddr::V6(peer)) if ip.is_unicast_link_local() => {
+                SocketAddrV6::new(ip, self.local.port(), 0, peer.scope_id()).into()
+            }
+            (ip, _) => mapped(SocketAddr::new(ip, self.local.port()), self.local.is_ipv6()),
+        };
         ip.filter(|_| self.local.ip().is_unspecified()).map_or(self.local, at)
     }
 

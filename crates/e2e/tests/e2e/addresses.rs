@@ -3,7 +3,7 @@
 use crate::harness::{Pair, Process, SOON, Test, begin, begin_beside, expect_complete, on, stream, until};
 use denrei_e2e::{Drive, Order, Plan, Report, Settings, Sizes};
 use denrei_netlab::Lab;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 /// Messages on each of three channels.
@@ -39,6 +39,42 @@ fn who_listens_at_all_addresses_is_reached_at_each() {
             test.print(format_args!("{drive:?} at {at}: {bytes} bytes in {took:.2?}"));
         }
     }
+}
+
+/// The address that the system makes of an interface's hardware address is not the only one that its link alone has.
+#[test]
+fn who_listens_at_all_addresses_is_reached_at_each_of_its_link() {
+    let test = begin("who_listens_at_all_addresses_is_reached_at_each_of_its_link");
+    let Some(lab) = test.lab(2, 1500) else { return };
+    let link = |host, last| Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, host, last);
+    let addresses = [link(0, 1), link(1, 1), link(1, 2)];
+    for (host, address) in [0, 1, 1].into_iter().zip(addresses) {
+        ip(&lab, host, &["addr", "add", &format!("{address}/64"), "nodad"]);
+    }
+    let scope = interface_index(&lab, 0);
+    for drive in [Drive::Inline, Drive::Thread] {
+        for at in &addresses[1..] {
+            let settings = Settings::driven(drive);
+            let mut sender = test.process_on(&lab, 0, "sender", "node");
+            let mut receiver = test.process_on(&lab, 1, "receiver", "node");
+            receiver.order(&Order::Verify { plan: PLAN, from: Vec::new(), trace: false });
+            let port = receiver.bind(Ipv6Addr::UNSPECIFIED.into(), settings.clone()).port();
+            sender.bind(Ipv6Addr::UNSPECIFIED.into(), settings);
+            let receiver_addr = SocketAddrV6::new(*at, port, 0, scope).into();
+            let peer = sender.connect(receiver_addr);
+            let mut pair = Pair { sender, receiver, peer, receiver_addr, plan: PLAN };
+            pair.send(COUNT, 0);
+            let (took, bytes) = pair.finish(COUNT, LIMIT);
+            test.print(format_args!("{drive:?} at {at}: {bytes} bytes in {took:.2?}"));
+        }
+    }
+}
+
+/// The index of a host's interface to the others.
+fn interface_index(lab: &Lab, host: usize) -> u32 {
+    let shown = lab.host(host).command("ip").args(["-o", "link", "show", "eth0"]).output().unwrap();
+    let line = String::from_utf8(shown.stdout).unwrap();
+    line.split(':').next().unwrap().trim().parse().unwrap()
 }
 
 /// Messages on each of three channels to either client of a server whose address goes, and the time between two, µs:
