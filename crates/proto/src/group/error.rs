@@ -65,7 +65,7 @@ pub enum GroupError {
     #[error("{0} does not exist here, or is closed")]
     Unknown(GroupId),
     /// The group is closing.
-    #[error("{0} is closing and takes no more messages")]
+    #[error("{0} is closing and takes no more messages, nor members")]
     Closing(GroupId),
     /// No member is left.
     #[error("{0} has no members left")]

@@ -202,6 +202,7 @@ impl Table {
         host: &mut dyn Host,
     ) -> Result<u32, GroupError> {
         let sender = self.senders.stir(id).ok_or(GroupError::Unknown(id))?;
+        sender.check_add()?;
         let bad = |problem: String| GroupError::BadMembers { max: MAX_MEMBERS, problem };
         let peer = host.connect(now, addr).ok_or_else(|| bad(format!("{addr} cannot be connected to")))?;
         sender.add(now, addr, peer, history, host).map_err(bad)

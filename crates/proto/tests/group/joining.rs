@@ -3,7 +3,7 @@
 use super::net::{Link, Net, addr, content, group_addr};
 use super::sealed::sealed;
 use denrei_proto::group::{
-    Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy, Invited, MemberPath,
+    Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, Invited, MemberPath,
 };
 use denrei_proto::{Config, Endpoint, LostReason};
 use std::sync::Arc;
@@ -221,6 +221,8 @@ fn a_group_closes_though_somebody_was_invited() {
         // Its answer is here before the first message is out.
         net.run(Duration::from_micros(400));
         net.close();
+        let late = net.hosts[0].add_group_member(net.now, net.group, addr(3), false);
+        assert_eq!(late, Err(GroupError::Closing(net.group)));
         net.run(Duration::from_secs(1));
         for host in 1..=2 {
             net.assert_received(host, &[2_500_000; 3]);

@@ -8,7 +8,7 @@ use crate::event::PeerId;
 use crate::group::member::{Member, Path, Stage};
 use crate::group::roll::place;
 use crate::group::types::{Departure, GroupBackend, GroupEvent};
-use crate::group::{Host, MAX_NAMED};
+use crate::group::{GroupError, Host, MAX_NAMED};
 use crate::rtt::Rtt;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -113,6 +113,15 @@ impl Sender {
         }
     }
 
+    /// Whether members can still be added.
+    pub fn check_add(&self) -> Result<(), GroupError> {
+        match self.phase {
+            Phase::Opening { .. } | Phase::Open => Ok(()),
+            Phase::Closing { .. } => Err(GroupError::Closing(self.id)),
+            Phase::Over => Err(GroupError::Unknown(self.id)),
+        }
+    }
+
     /// Adds a member to the open group; its id, or what is wrong.
     pub fn add(
         &mut self,
@@ -126,7 +135,7 @@ impl Sender {
             return Err(format!("{addr} is a member already"));
         }
         if self.phase != Phase::Open {
-            return Err("the group is not open".into());
+            return Err("the group is not open yet".into());
         }
         let id = self.invite(now, addr, peer, self.members.len() + 1, host);
         let id = id.ok_or("as many are members already")?;

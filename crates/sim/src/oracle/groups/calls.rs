@@ -237,8 +237,9 @@ impl Oracle {
                     self.fail(format!("{label}: the id {member} was given twice"));
                 }
             }
-            Err(GroupError::Unknown(_)) if group.is_over() => {}
-            // It is a member already, or the group is not open.
+            Err(GroupError::Unknown(_)) if group.is_over() || group.closing => {}
+            Err(GroupError::Closing(_)) if group.closing => {}
+            // It is a member already, or the group is not open yet.
             Err(GroupError::BadMembers { .. }) => {}
             Err(error) => {
                 let label = self.group_label(number);
