@@ -8,7 +8,7 @@ mod group;
 pub use group::{GROUP_SETTINGS, backend as group_backend, set_group_option};
 
 use crate::config::{Config, Drive};
-use crate::key_file::{read_allow_list, read_cluster_key, read_identity};
+use crate::key_file::{KeyFileError, read_allow_list, read_cluster_key, read_identity};
 use crate::pipeline;
 use denrei_io::BackendChoice;
 use denrei_proto::{ConfigError, CongestionAlgorithm, OfferPolicy};
@@ -234,7 +234,21 @@ impl Config {
     /// # Ok::<(), denrei::ConfigError>(())
     /// ```
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
-        set_by_name(SETTINGS, self, name, value)
+        set_by_name(SETTINGS, self, name, value).map_err(|refused| match unread(name, value) {
+            Some(why) => ConfigError { expected: format!("{}: {why}", refused.expected), ..refused },
+            None => refused,
+        })
+    }
+}
+
+/// Why the file that a setting names is not read; `None`: the setting names none, or it can be read.
+fn unread(name: &str, value: &str) -> Option<KeyFileError> {
+    let path = Path::new(value.trim());
+    match name {
+        "key_file" => read_cluster_key(path).err(),
+        "identity_file" => read_identity(path).err(),
+        "allow_file" => read_allow_list(path).err(),
+        _ => None,
     }
 }
 
@@ -336,6 +350,17 @@ mod tests {
     use super::*;
     use denrei_proto::Rate;
     use std::net::Ipv4Addr;
+
+    #[test]
+    fn why_a_file_of_keys_is_not_taken_is_said() {
+        let mut config = Config::default();
+        for name in ["key_file", "identity_file", "allow_file"] {
+            let missing = config.set(name, "/nowhere/denrei").unwrap_err().to_string();
+            assert!(missing.contains("No such file"), "{missing}");
+            let odd = config.set(name, "/").unwrap_err().to_string();
+            assert!(odd.contains("`denrei keygen") && odd.contains("/ is not a file"), "{odd}");
+        }
+    }
 
     #[test]
     fn text_becomes_the_field_of_that_name() {
