@@ -9,9 +9,12 @@ use crate::bench::clock::{Meter, now_ns};
 use crate::bench::transport::secrets;
 use crate::cmd::key::KeyArgs;
 use crate::orders::{self, Orders, answer};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use bytes::Bytes;
-use denrei::{Drive, Group, GroupBackend, GroupListener, GroupOptions, Membership, Node};
+use denrei::{
+    Drive, Group, GroupBackend, GroupError, GroupEvent, GroupListener, GroupOptions, MemberStatus,
+    Membership, Node,
+};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -49,17 +52,17 @@ fn send_all(orders: &Orders<Order>, job: &Job, node: &Node, members: &[SocketAdd
     let group = node.open_group(job.group, members, GroupOptions { backend, ..GroupOptions::default() })?;
     let message = Bytes::from(vec![0x5a; job.size as usize]);
     for _ in 0..WARMUP {
-        group.send(message.clone())?;
-        ensure!(group.flush(LIMIT), "not acknowledged within {LIMIT:?}: {:?}", group.status());
+        told(&group, group.send(message.clone()))?;
+        acknowledged(&group)?;
     }
     let mut report = SenderReport::default();
     let before = wire_of(node, &group);
     let meter = Meter::start();
     for _ in 0..job.iters {
         let began = now_ns();
-        group.send(message.clone())?;
+        told(&group, group.send(message.clone()))?;
         let sent = now_ns();
-        ensure!(group.flush(LIMIT), "not acknowledged within {LIMIT:?}: {:?}", group.status());
+        acknowledged(&group)?;
         report.began.push(began);
         report.sent.push(sent - began);
         report.done.push(now_ns() - began);
@@ -74,9 +77,39 @@ fn send_all(orders: &Orders<Order>, job: &Job, node: &Node, members: &[SocketAdd
         repairs: after.repairs - before.repairs,
         needed: after.needed - before.needed,
     };
-    ensure!(group.close(LIMIT), "not closed within {LIMIT:?}: {:?}", group.status());
+    ensure!(group.close(LIMIT), "not closed within {LIMIT:?}{}", in_the_way(&group));
     answer(&Answer::Sent(report))?;
     stop(orders)
+}
+
+/// Waits until all members have what was sent.
+fn acknowledged(group: &Group) -> Result<()> {
+    match told(group, group.wait_acknowledged(LIMIT))? {
+        true => Ok(()),
+        false => bail!("not acknowledged within {LIMIT:?}{}", in_the_way(group)),
+    }
+}
+
+/// What came of a call; if nothing, for whose sake.
+fn told<T>(group: &Group, came: Result<T, GroupError>) -> Result<T> {
+    came.map_err(|error| anyhow!("{error}{}", in_the_way(group)))
+}
+
+/// Which members are gone, and why, and which have not acknowledged everything, as the end of a sentence.
+fn in_the_way(group: &Group) -> String {
+    let mut words = Vec::new();
+    while let Some(event) = group.try_event() {
+        if let GroupEvent::Departed { addr, why, .. } = event {
+            words.push(format!("{addr} is gone: {why}"));
+        }
+    }
+    if let Some(status) = group.status() {
+        let behind =
+            |member: &&MemberStatus| member.active && member.messages_acknowledged < status.messages_sent;
+        let late = status.members.iter().filter(behind);
+        words.extend(late.map(|member| format!("{} has not acknowledged everything", member.addr)));
+    }
+    words.into_iter().map(|words| format!("; {words}")).collect()
 }
 
 /// IPv4 and UDP headers of a datagram, bytes.
@@ -124,4 +157,28 @@ fn take(membership: &Membership, job: &Job) -> Result<()> {
     let Some(message) = message else { bail!("no message within {LIMIT:?}") };
     ensure!(message.data.len() as u64 == job.size, "a message of {} bytes", message.data.len());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use denrei::Config;
+
+    #[test]
+    fn who_is_in_the_way_is_named_in_a_sentence() {
+        let node =
+            || Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+        let (opener, member) = (node(), node());
+        let address: SocketAddr = "239.255.90.2:7402".parse().unwrap();
+        let listener = member.join_group(address).unwrap();
+        let options = GroupOptions { backend: GroupBackend::Unicast, ..GroupOptions::default() };
+        let group = opener.open_group(address, &[member.local_addr()], options).unwrap();
+        let membership = listener.accept(LIMIT).unwrap();
+        let at = member.local_addr();
+        drop((membership, listener, member));
+        let sent = told(&group, group.send(vec![7; 100]));
+        let said = sent.and_then(|_| acknowledged(&group)).unwrap_err().to_string();
+        assert!(said.contains("no members left; "), "{said}");
+        assert!(said.contains(&format!("; {at} is gone: ")) && !said.contains('{'), "{said}");
+    }
 }
