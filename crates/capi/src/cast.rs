@@ -10,7 +10,7 @@ use crate::error::{Failure, borrow, call, denrei_code, free, own, place, put, se
 use crate::group::resolve_all;
 use crate::node::denrei_node;
 use crate::pipe_signal::NoPipeSignal;
-use denrei_cast::{CAST_SETTINGS, CastError, CastOptions, Receiver, SendReport, Sender};
+use denrei_cast::{CAST_SETTINGS, CastError, CastOptions, Receiver, SendReport, Sender, by_name};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs::File;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ impl From<CastError> for Failure {
             CastError::Storage { .. } => denrei_code::DENREI_SYSTEM,
             _ => DENREI_CAST,
         };
-        Self::new(code, error)
+        Self::new(code, by_name(&error.to_string()))
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::error::array_of;
 use denrei_cast::{
     MemberProgress, MemberReport, Outcome, ReceiveProgress, ReceiveReport, SendProgress, SendReport, State,
+    by_name,
 };
 use std::ffi::{CString, c_char};
 use std::time::Duration;
@@ -131,7 +132,7 @@ impl From<&MemberProgress> for denrei_cast_member {
             stage,
             address: array_of(&member.addr.to_string()),
             name: array_of(&member.name),
-            reason: array_of(reason.unwrap_or_default()),
+            reason: array_of(&by_name(reason.unwrap_or_default())),
             bytes: member.bytes,
             resumed_bytes: 0,
             took_us: 0,
@@ -151,7 +152,7 @@ impl From<&MemberReport> for denrei_cast_member {
             stage,
             address: array_of(&member.addr.to_string()),
             name: array_of(&member.name),
-            reason: array_of(reason.unwrap_or_default()),
+            reason: array_of(&by_name(reason.unwrap_or_default())),
             bytes: 0,
             resumed_bytes: member.resumed_bytes,
             took_us: micros(member.took),
@@ -200,7 +201,7 @@ pub(crate) struct Warnings {
 impl Warnings {
     pub fn new(warnings: &[String]) -> Self {
         // Names of files may not have a NUL in them, so neither do these.
-        let texts: Vec<_> = warnings.iter().filter_map(|text| CString::new(text.as_str()).ok()).collect();
+        let texts: Vec<_> = warnings.iter().filter_map(|text| CString::new(by_name(text)).ok()).collect();
         let pointers = texts.iter().map(|text| text.as_ptr()).collect();
         Self { _texts: texts, pointers }
     }

@@ -277,7 +277,7 @@ static void what_goes_wrong_is_told(void) {
   CHECK(seen.calls == 2);
   OK(denrei_cast_options_watch(options, NULL, NULL));
   OK(denrei_cast_options_set(options, "wait", "50ms"));
-  FAILS(denrei_cast_receive(node, directory, options, NULL), DENREI_TIMEOUT, "");
+  FAILS(denrei_cast_receive(node, directory, options, NULL), DENREI_TIMEOUT, "with \"members\", or announce");
   size_t options_known = 0;
   while (denrei_cast_option_name(options_known) != NULL)
     options_known++;

@@ -139,7 +139,8 @@ pub fn of_node(group: SocketAddr, local: SocketAddr) -> io::Result<Vec<Place>> {
     };
     if places.is_empty() {
         let (local, group) = (named(local), named(group));
-        let text = format!("no interface of {local} carries {group}: choose another --group, or --bind");
+        let text =
+            format!("no interface of {local} carries {group}: choose another --group, or another --bind");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let mut seen = Vec::new();
@@ -175,8 +176,8 @@ pub fn or_by_ipv6(group: SocketAddr, local: SocketAddr) -> String {
 /// What to tell people whom nobody reaches: a Node at loopback is for its own host.
 pub fn reach_of(local: SocketAddr) -> &'static str {
     if local.ip().to_canonical().is_loopback() {
-        "; only processes of this host reach a loopback address: for others give a key, or --insecure, and no \
-         --bind or that of another address"
+        "; only processes of this host reach a loopback address: for others give a key, or --insecure, and \
+         another --bind, or none"
     } else {
         ""
     }

@@ -64,5 +64,5 @@ pub use scan::{Scan, scan};
 pub use sender::{
     MemberProgress, MemberReport, Members, Outcome, SendOptions, SendProgress, SendReport, Sender, Wire,
 };
-pub use settings::{CAST_SETTINGS, CastOptions, RETAIN_BYTES, STREAM_NAME, check_directory};
+pub use settings::{CAST_SETTINGS, CastOptions, RETAIN_BYTES, STREAM_NAME, by_name, check_directory};
 pub use source::Source;

@@ -406,7 +406,7 @@ impl Receiver {
     fn nobody_came(&self, limit: Duration) -> String {
         let (local, group) = (self.node.local_addr(), interfaces::named(self.options.group));
         let way = match self.options.from.map(interfaces::named) {
-            Some(sender) => format!("it has to be at {sender}, which --from names, with --bind"),
+            Some(sender) => format!("it has to be at {sender}, which --from names: see its --bind"),
             None => format!(
                 "it has to name this receiver, {}, with --members, or announce itself at {group} with --min-members",
                 interfaces::told(local)

@@ -106,6 +106,38 @@ pub fn check_directory(into: &Path) -> Result<(), CastError> {
     made.map_err(|error| storage("receive into", into)(error.into()))
 }
 
+/// Options of the command `denrei cast`, and what they are to those who set [`CAST_SETTINGS`].
+const OPTIONS: [(&str, &str); 8] = [
+    ("--min-members", "\"min_members\""),
+    ("--members", "\"members\""),
+    ("--group", "\"group\""),
+    ("--from", "\"from\""),
+    ("--retain", "\"retain_bytes\""),
+    ("--dereference", "\"dereference\""),
+    ("--insecure", "\"insecure\""),
+    ("--bind", "node address"),
+];
+
+/// A sentence of this crate for those who set options by name: where it tells to give the command an option, it names
+/// theirs. Whole commands, which stand in backticks, stay.
+///
+/// ```
+/// let text = "run `denrei cast recv --group G`, or give the sender a larger --retain";
+/// let expected = "run `denrei cast recv --group G`, or give the sender a larger \"retain_bytes\"";
+/// assert_eq!(denrei_cast::by_name(text), expected);
+/// ```
+pub fn by_name(text: &str) -> String {
+    let named = |text: &str| {
+        OPTIONS.iter().fold(text.to_owned(), |text, (option, name)| {
+            text.replace(&format!(" {option}"), &format!(" {name}"))
+                .replace(&format!("({option}"), &format!("({name}"))
+        })
+    };
+    let parts = text.split('`').enumerate();
+    let parts: Vec<_> = parts.map(|(at, part)| if at % 2 == 0 { named(part) } else { part.into() }).collect();
+    parts.join("`")
+}
+
 /// Sets what has a value.
 fn set<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
     *place = Some(value?);

@@ -7,7 +7,7 @@ use crate::number::numbers;
 use crate::wait::{is_over, resolve};
 use denrei_cast::{
     CastError, CastOptions, MemberProgress, MemberReport, Outcome, ReceiveProgress, ReceiveReport, Receiver,
-    SendProgress, SendReport, Sender, State,
+    SendProgress, SendReport, Sender, State, by_name,
 };
 use pyo3::exceptions::{PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -50,7 +50,7 @@ impl From<&MemberProgress> for CastMember {
             address: member.addr.to_string(),
             name: member.name.clone(),
             state,
-            reason,
+            reason: reason.map(|text| by_name(&text)),
             bytes: Some(member.bytes),
             resumed_bytes: None,
             took: None,
@@ -70,7 +70,7 @@ impl From<&MemberReport> for CastMember {
             address: member.addr.to_string(),
             name: member.name.clone(),
             state,
-            reason,
+            reason: reason.map(|text| by_name(&text)),
             bytes: None,
             resumed_bytes: Some(member.resumed_bytes),
             took: (member.outcome == Outcome::Complete).then_some(member.took.as_secs_f64()),
@@ -181,7 +181,7 @@ fn sending(py: Python<'_>, progress: &SendProgress, warnings: &[String]) -> PyRe
         bytes: progress.sent_bytes,
         total_bytes: progress.total_bytes,
         elapsed: Some(progress.elapsed.as_secs_f64()),
-        warnings: warnings.to_vec(),
+        warnings: warnings.iter().map(|text| by_name(text)).collect(),
         sender: None,
         members: members(py, &progress.members)?,
     })
@@ -192,7 +192,7 @@ fn receiving(_py: Python<'_>, progress: &ReceiveProgress, warnings: &[String]) -
         bytes: progress.bytes,
         total_bytes: progress.total_bytes,
         elapsed: None,
-        warnings: warnings.to_vec(),
+        warnings: warnings.iter().map(|text| by_name(text)).collect(),
         sender: progress.sender.map(|sender| sender.to_string()),
         members: Vec::new(),
     })
@@ -269,7 +269,7 @@ impl Watch {
 }
 
 fn failed(error: CastError) -> PyErr {
-    let text = error.to_string();
+    let text = by_name(&error.to_string());
     match error {
         CastError::NoReceivers(_) => PyTimeoutError::new_err(text),
         CastError::Storage { source, .. } => error::system(&source, text),
