@@ -6,7 +6,7 @@
 //! switch and the internet. The delay of a round trip is the smallest of its samples: a queue
 //! delays all of them, a process that was not scheduled some; and a window is to blame for no more of it than it takes
 //! at the fastest pace of late (decision 91). Loss is treated like marks, in
-//! proportion to its share, so that chance loss does not close the window; what overflows a queue that
+//! proportion to its share, so that chance loss does not close the window, nor end its doubling; what overflows a queue that
 //! is shallower than the target is a ceiling ([`Ceiling`]).
 
 use super::ceiling::{Ceiling, Loss, Verdict};
@@ -23,6 +23,9 @@ const TARGET_SHARE: u64 = 4;
 const SOME_QUEUE_SHARE: u64 = 4;
 /// So many first windows have to be under way for a loss to be an overflow.
 const LEAST_OVERFLOW_WINDOWS: u64 = 2;
+/// What a round trip may lose and the window still doubles (decision 114): so many packets, and such a share more.
+const START_LOST_PACKETS: u64 = 2;
+const START_LOST_SHARE: u64 = 32;
 /// Largest share of the window given up in one round trip (Swift's max_mdf).
 const MAX_DECREASE: f64 = 0.5;
 /// How strongly excess delay shrinks the window (Swift's β).
@@ -50,7 +53,7 @@ const MARK_GAIN: f64 = 1.0 / 16.0;
 pub(super) struct Delay {
     limits: Limits,
     window: u64,
-    /// Doubling per round trip until the first sign of a queue.
+    /// Doubling per round trip until the first sign of a queue, or more lost than a few.
     starting: bool,
     /// The window before it was last made smaller.
     maximum: u64,
@@ -92,6 +95,11 @@ struct Round {
 impl Round {
     fn new(began: Instant) -> Self {
         Self { began, packets: 0, marked: 0, lost: 0, min_rtt_ns: u64::MAX, under_way: 0 }
+    }
+
+    /// Whether that can be chance: of a queue that overflows as the window doubles much more is lost.
+    fn lost_few(&self) -> bool {
+        self.lost <= START_LOST_PACKETS + (self.packets + self.lost) / START_LOST_SHARE
     }
 }
 
@@ -179,6 +187,7 @@ impl Delay {
         let by_loss = round.lost as f64 / sent / 2.0;
         let decrease = by_delay.max(by_marks).max(by_loss);
         if decrease > 0.0 {
+            self.starting &= !self.queueing && round.marked == 0 && round.lost_few();
             self.shrink(decrease);
         }
     }
@@ -201,7 +210,6 @@ impl Delay {
     }
 
     fn shrink(&mut self, decrease: f64) {
-        self.starting = false;
         self.maximum = self.window;
         self.window = self.limits.clamp((self.window as f64 * (1.0 - decrease.min(MAX_DECREASE))) as u64);
     }

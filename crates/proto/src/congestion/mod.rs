@@ -213,6 +213,28 @@ mod tests {
         assert!(controller.window() > 200 * 1472, "{}", controller.window());
     }
 
+    /// Nor does it end the start: what overflows a queue as the window doubles is more.
+    #[test]
+    fn a_few_lost_do_not_end_the_start_and_more_do() {
+        let mut controller = controller(CongestionAlgorithm::Delay, 1472);
+        let mut lose = |now: u64, of: u64| {
+            let packets = controller.window() / 1472;
+            let at = Instant::from_nanos(now * 1_000_000);
+            let lost = if of == 0 { 0 } else { (packets / of).max(1) };
+            controller.on_loss(at, at, lost);
+            controller.on_ack(acked(now, (packets - lost) * 1472, MS));
+            controller.window() / 1472
+        };
+        for now in 1..8 {
+            lose(now, 100);
+        }
+        let grown = lose(8, 100);
+        assert!(grown > 1_000, "{grown}");
+        let after = lose(9, 10);
+        let next = lose(10, 0);
+        assert!(next < after + after / 2, "{next} after {after}: it does not double any more");
+    }
+
     /// What made the window small was a burst of many senders, not the path: 10 packets grow to 2,000 in
     /// fewer round trips than one a trip would take, and after the next mark growth is slow again.
     #[test]
