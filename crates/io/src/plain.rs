@@ -94,6 +94,7 @@ mod tests {
         let group = "[ff05::1%2]:7".parse().unwrap();
         assert_eq!(canonical(group), group, "it names an interface");
     }
+
     #[test]
     fn what_leaves_from_an_address_of_one_link_goes_to_one_of_that_link() {
         let leaves = |from: &str, to: &str| leaves_from(from.parse().unwrap(), to.parse().unwrap());

@@ -441,7 +441,8 @@ fn senders_that_come_and_go_hold_no_other_up() {
                 while !over.load(std::sync::atomic::Ordering::Relaxed) {
                     let brief = node();
                     let peer = brief.connect(relay.addresses()[0]).unwrap();
-                    brief.send(ChannelId { peer, channel: 1 }, content(0, 10)).unwrap();
+                    // On a busy machine those that went may take all places for a while.
+                    let _ = brief.send(ChannelId { peer, channel: 1 }, content(0, 10));
                     brief.flush(peer, SOON / 20);
                 }
             });

@@ -6,8 +6,8 @@
 //! switch and the internet. The delay of a round trip is the smallest of its samples: a queue
 //! delays all of them, a process that was not scheduled some; and a window is to blame for no more of it than it takes
 //! at the fastest pace of late (decision 91). Loss is treated like marks, in
-//! proportion to its share, so that chance loss does not close the window, nor end its doubling; what overflows a queue that
-//! is shallower than the target is a ceiling ([`Ceiling`]).
+//! proportion to its share, so that chance loss does not close the window; nor does it end the doubling of the start
+//! (decision 114). What overflows a queue that is shallower than the target is a ceiling ([`Ceiling`]).
 
 use super::ceiling::{Ceiling, Loss, Verdict};
 use super::{Acked, Base, Controller, Limits};
@@ -53,7 +53,7 @@ const MARK_GAIN: f64 = 1.0 / 16.0;
 pub(super) struct Delay {
     limits: Limits,
     window: u64,
-    /// Doubling per round trip until the first sign of a queue, or more lost than a few.
+    /// Doubling per round trip until the first sign of a queue, or until more than a few are lost.
     starting: bool,
     /// The window before it was last made smaller.
     maximum: u64,
@@ -97,7 +97,7 @@ impl Round {
         Self { began, packets: 0, marked: 0, lost: 0, min_rtt_ns: u64::MAX, under_way: 0 }
     }
 
-    /// Whether that can be chance: of a queue that overflows as the window doubles much more is lost.
+    /// Whether what it lost can be chance: of a queue that overflows as the window doubles much more is.
     fn lost_few(&self) -> bool {
         self.lost <= START_LOST_PACKETS + (self.packets + self.lost) / START_LOST_SHARE
     }

@@ -217,21 +217,19 @@ mod tests {
     #[test]
     fn a_few_lost_do_not_end_the_start_and_more_do() {
         let mut controller = controller(CongestionAlgorithm::Delay, 1472);
-        let mut lose = |now: u64, of: u64| {
+        // Of so many packets of a round trip one is lost, and one at the least.
+        let mut lose_one_in = |of: u64, now: u64| {
             let packets = controller.window() / 1472;
             let at = Instant::from_nanos(now * 1_000_000);
-            let lost = if of == 0 { 0 } else { (packets / of).max(1) };
+            let lost = packets.div_ceil(of);
             controller.on_loss(at, at, lost);
             controller.on_ack(acked(now, (packets - lost) * 1472, MS));
             controller.window() / 1472
         };
-        for now in 1..8 {
-            lose(now, 100);
-        }
-        let grown = lose(8, 100);
+        let grown = (1..9).map(|now| lose_one_in(100, now)).last().unwrap();
         assert!(grown > 1_000, "{grown}");
-        let after = lose(9, 10);
-        let next = lose(10, 0);
+        let after = lose_one_in(10, 9);
+        let next = lose_one_in(1_000_000, 10);
         assert!(next < after + after / 2, "{next} after {after}: it does not double any more");
     }
 
