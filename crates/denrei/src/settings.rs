@@ -235,7 +235,7 @@ impl Config {
     /// ```
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         set_by_name(SETTINGS, self, name, value).map_err(|refused| match unread(name, value) {
-            Some(why) => ConfigError { expected: format!("{}: {why}", refused.expected), ..refused },
+            Some(why) => ConfigError { value: format!("{} ({why})", refused.value), ..refused },
             None => refused,
         })
     }
