@@ -136,7 +136,7 @@ pub enum KeyFileError {
         mode: u32,
     },
     /// It is a directory, a FIFO or something else that is not read as a file.
-    #[error("{path} is not a file: name the file that `denrei keygen --out FILE` wrote")]
+    #[error("{path} is not a file: name one that holds what `denrei keygen` made")]
     NotAFile {
         /// The path.
         path: PathBuf,

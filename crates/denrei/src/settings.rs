@@ -196,26 +196,17 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "key_file",
         values: "a file that `denrei keygen` wrote and its owner alone can read",
-        set: |config, text| {
-            config.cluster_key = Some(read_cluster_key(Path::new(text)).ok()?);
-            Some(())
-        },
+        set: |config, text| set_by_file(config, "key_file", text)?.ok(),
     },
     Setting {
         name: "identity_file",
         values: "a file that `denrei keygen --identity` wrote and its owner alone can read",
-        set: |config, text| {
-            config.identity = Some(read_identity(Path::new(text)).ok()?);
-            Some(())
-        },
+        set: |config, text| set_by_file(config, "identity_file", text)?.ok(),
     },
     Setting {
         name: "allow_file",
         values: "a file with a public identity of `denrei keygen --identity` on each line",
-        set: |config, text| {
-            config.allowed = read_allow_list(Path::new(text)).ok()?;
-            Some(())
-        },
+        set: |config, text| set_by_file(config, "allow_file", text)?.ok(),
     },
 ];
 
@@ -234,22 +225,30 @@ impl Config {
     /// # Ok::<(), denrei::ConfigError>(())
     /// ```
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
-        set_by_name(SETTINGS, self, name, value).map_err(|refused| match unread(name, value) {
-            Some(why) => ConfigError { value: format!("{} ({why})", refused.value), ..refused },
-            None => refused,
+        let Some(taken) = set_by_file(self, name, value) else {
+            return set_by_name(SETTINGS, self, name, value);
+        };
+        taken.map_err(|why| {
+            let setting = SETTINGS.iter().find(|setting| setting.name == name).expect("it was set");
+            ConfigError {
+                setting: setting.name,
+                value: format!("{value:?} ({why})"),
+                expected: setting.values.to_owned(),
+            }
         })
     }
 }
 
-/// Why the file that a setting names is not read; `None`: the setting names none, or it can be read.
-fn unread(name: &str, value: &str) -> Option<KeyFileError> {
-    let path = Path::new(value.trim());
-    match name {
-        "key_file" => read_cluster_key(path).err(),
-        "identity_file" => read_identity(path).err(),
-        "allow_file" => read_allow_list(path).err(),
-        _ => None,
-    }
+/// Sets what is in the file that a setting names; `None`: the setting names none. It is read once: what comes by a pipe is
+/// not there any more to be asked what was wrong with it.
+fn set_by_file(config: &mut Config, name: &str, path: &str) -> Option<Result<(), KeyFileError>> {
+    let path = Path::new(path.trim());
+    Some(match name {
+        "key_file" => read_cluster_key(path).map(|key| config.cluster_key = Some(key)),
+        "identity_file" => read_identity(path).map(|identity| config.identity = Some(identity)),
+        "allow_file" => read_allow_list(path).map(|allowed| config.allowed = allowed),
+        _ => return None,
+    })
 }
 
 fn number<T: FromStr>(text: &str) -> Option<T> {
@@ -349,7 +348,9 @@ fn drive(text: &str) -> Option<Drive> {
 mod tests {
     use super::*;
     use denrei_proto::Rate;
+    use std::io::Write;
     use std::net::Ipv4Addr;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn why_a_file_of_keys_is_not_taken_is_said() {
@@ -360,6 +361,12 @@ mod tests {
             let odd = config.set(name, "/").unwrap_err().to_string();
             assert!(odd.contains("`denrei keygen") && odd.contains("/ is not a file"), "{odd}");
         }
+        // What comes by a pipe can be read only once.
+        let (read, mut write) = std::io::pipe().unwrap();
+        write.write_all(b"words").unwrap();
+        drop(write);
+        let piped = config.set("key_file", &format!("/dev/fd/{}", read.as_raw_fd())).unwrap_err();
+        assert!(piped.to_string().contains("line 1: this is no key"), "{piped}");
     }
 
     #[test]
