@@ -386,10 +386,13 @@ mod tests {
         let mut beacon =
             Beacon::new("[ff11::1]:7000".parse().unwrap(), "0.0.0.0:1".parse().unwrap(), None).unwrap();
         let error = beacon.announce(Instant::now()).unwrap_err();
-        assert!(error.to_string().contains("--bind [::]"), "{error}");
+        let error = error.to_string();
+        assert!(error.ends_with(", or another --bind, as [::]"), "{error}");
+        let by_name = crate::by_name(&error);
+        assert!(by_name.ends_with("another \"group\", or another node address, as [::]"), "{by_name}");
         let error =
             Finder::new("239.1.1.1:7000".parse().unwrap(), "[::1]:1".parse().unwrap(), None).unwrap_err();
-        assert!(error.to_string().contains("--bind 0.0.0.0"), "{error}");
+        assert!(error.to_string().contains("--bind, as 0.0.0.0"), "{error}");
     }
 
     /// Has a sender say once where it is.

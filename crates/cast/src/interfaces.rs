@@ -204,7 +204,9 @@ pub fn named(addr: SocketAddr) -> String {
 
 fn other_family(group: SocketAddr, local: SocketAddr, bind: &str) -> io::Error {
     let (local, group) = (named(local), named(group));
-    let text = format!("{local} is not of the family of {group}: choose another --group, or --bind {bind}");
+    let text = format!(
+        "{local} is not of the family of {group}: choose another --group, or another --bind, as {bind}"
+    );
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
