@@ -260,7 +260,7 @@ impl Group {
     /// [`open_timeout`](crate::GroupOptions::open_timeout). The others do not wait for its answer.
     ///
     /// # Errors
-    /// It is one already, or cannot be one.
+    /// It is one already, or cannot be one; or the group is closing, or over.
     pub fn add_member(&self, addr: SocketAddr, history: bool) -> Result<u32, GroupError> {
         let addr = self.node.member_at(addr)?;
         self.node.act_on_groups(|groups, now| groups.add_group_member(now, self.id, addr, history))
