@@ -7,6 +7,7 @@
 
 use crate::buffers::{MAX_RECV_BATCH, RecvBuffers, Slot};
 use crate::cmsg::{self, Control, RecvControl};
+use crate::plain::leaves_from;
 use crate::raw;
 use denrei_wire::datagram::MAX_SEGMENTS;
 use denrei_wire::{Ecn, Landing};
@@ -212,10 +213,11 @@ unsafe fn described(
     // SAFETY: the kernel has set `msg_controllen` to what it wrote into the aligned control memory that
     // `msg_control` points to.
     let control = unsafe { cmsg::read(header) };
+    // SAFETY: by the contract.
+    let from = source.unwrap_or_else(|| decode(unsafe { name.assume_init_ref() }));
     Slot {
-        // SAFETY: by the contract.
-        from: source.unwrap_or_else(|| decode(unsafe { name.assume_init_ref() })),
-        at: control.at,
+        from,
+        at: control.at.filter(|at| leaves_from(*at, from)),
         ecn: control.ecn,
         len,
         segment_bytes: control.segment_bytes,

@@ -58,7 +58,8 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Whether the system takes `from` for what goes to `to`: an address of one link is at the interface that `to` names.
+/// Whether what came from `to` may be answered from `from`: the system takes an address of one link for what goes to
+/// that link alone, by the interface that `to` names.
 pub(crate) fn leaves_from(from: IpAddr, to: SocketAddr) -> bool {
     match (from, to) {
         (IpAddr::V6(from), SocketAddr::V6(to)) if from.is_unicast_link_local() => {

@@ -12,7 +12,7 @@ mod calls;
 
 use crate::lanes::Lane;
 use crate::outcome::{DropKind, SendAttempt, SendHook, SendOutcome, may_be_missing_gso};
-use crate::plain::{self, canonical, leaves_from, mapped};
+use crate::plain::{self, canonical, mapped};
 use crate::socket::UdpSocket;
 use denrei_wire::datagram::{MAX_DATAGRAM_BYTES, MAX_SEGMENTS};
 use denrei_wire::frame::MIN_MAX_DATAGRAM_BYTES;
@@ -190,11 +190,10 @@ impl UdpSocket {
     }
 
     fn target(&self, transmit: &Transmit) -> Target {
-        let from = transmit.from.filter(|ip| leaves_from(*ip, transmit.to));
-        let connected = |lane: &Lane| lane.peer == Some(transmit.to) && lane.at == from;
+        let connected = |lane: &Lane| lane.peer == Some(transmit.to) && lane.at == transmit.from;
         let lane = self.lanes[1..].iter().position(connected).map_or(0, |index| index + 1);
         let name = (lane == 0).then(|| mapped(transmit.to, self.local.is_ipv6()));
-        let from = from.filter(|_| lane == 0);
+        let from = transmit.from.filter(|_| lane == 0);
         Target { lane, to: transmit.to, name, from, ecn: self.unusual_ecn(transmit.ecn) }
     }
 

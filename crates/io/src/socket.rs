@@ -11,7 +11,7 @@ use crate::lanes::{Lane, PollPolicy};
 use crate::offload::GsoPaths;
 use crate::open;
 use crate::outcome::{DropKind, IoCounters, SendHook, SendOutcome};
-use crate::plain::{canonical, leaves_from, mapped};
+use crate::plain::{canonical, mapped};
 use crate::wait::any_readable;
 use denrei_wire::datagram::MAX_SEGMENTS;
 use denrei_wire::{DatagramMeta, Transmit, TransmitBuf, Way};
@@ -164,7 +164,6 @@ impl UdpSocket {
     pub fn connect_peer(&mut self, way: impl Into<Way>) -> io::Result<bool> {
         let Way { to, from } = way.into();
         let peer = canonical(to);
-        let from = from.filter(|ip| leaves_from(*ip, peer));
         let limit = self.config.connected_sockets;
         let groups = self.lanes.iter().filter(|lane| lane.group.is_some()).count();
         let full = self.connected_peers().count() >= limit
