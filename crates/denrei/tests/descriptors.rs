@@ -4,13 +4,9 @@ mod common;
 
 use common::background;
 use denrei::{Bytes, ChannelId, Config, Drive, Message, Node, PeerId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(10);
-
-fn bind(drive: Drive) -> Node {
-    Node::bind("127.0.0.1:0", Config { drive, ..Config::default() }).unwrap()
-}
 
 fn content(number: u64) -> Bytes {
     number.to_le_bytes().repeat(125).into()
@@ -22,9 +18,13 @@ fn expect(node: &Node) -> Message {
 
 #[test]
 fn one_socket_serves_hundreds_of_peers() {
-    let hub = bind(background());
+    let hub = Node::bind("127.0.0.1:0", Config { drive: background(), ..Config::default() }).unwrap();
     let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let leaves: Vec<Node> = (0..200).map(|_| bind(Drive::Inline)).collect();
+    // Each would have one more to hear whether a hub that has no time is there.
+    let mut config = Config { drive: Drive::Inline, ..Config::default() };
+    config.socket.connected_sockets = 0;
+    let leaf = || Node::bind("127.0.0.1:0", config.clone()).unwrap();
+    let leaves: Vec<Node> = (0..200).map(|_| leaf()).collect();
     let before = fds();
     let peers: Vec<PeerId> = leaves.iter().map(|leaf| hub.connect(leaf.local_addr()).unwrap()).collect();
     for (number, peer) in peers.iter().enumerate() {
@@ -38,5 +38,11 @@ fn one_socket_serves_hundreds_of_peers() {
     for _ in &leaves {
         assert_eq!(expect(&hub).data, "thanks");
     }
-    assert!(fds() <= before + 8, "{} descriptors more", fds() - before);
+    // One that is given up for a busier peer's is closed when it has been read empty.
+    let begun = Instant::now();
+    while fds() > before + 8 {
+        let more = fds() - before;
+        assert!(more <= 16 && begun.elapsed() < LONG, "{more} descriptors more");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

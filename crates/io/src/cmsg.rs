@@ -6,7 +6,7 @@
 
 use denrei_wire::Ecn;
 use std::mem::size_of;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 /// Words of control data to receive: UDP_GRO (24 bytes), IP_TOS (24) and IPV6_TCLASS (24), and twice IPV6_PKTINFO (40)
@@ -167,6 +167,18 @@ fn answering(ip: IpAddr) -> Option<IpAddr> {
     (!ip.is_multicast() && !ip.is_unspecified()).then_some(ip)
 }
 
+/// Whether what came from `to` may be answered from `from`: the system takes an address of one link for what goes to
+/// that link alone, by the interface that `to` names.
+pub(crate) fn leaves_from(from: IpAddr, to: SocketAddr) -> bool {
+    match (from, to) {
+        (IpAddr::V6(from), SocketAddr::V6(to)) if from.is_unicast_link_local() => {
+            to.ip().is_unicast_link_local() && to.scope_id() > 0
+        }
+        (IpAddr::V6(from), SocketAddr::V4(_)) => !from.is_unicast_link_local(),
+        _ => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,5 +226,13 @@ mod tests {
         for (ip, ipv6_socket) in [("239.1.2.3", true), ("ff02::1", true), ("::", true), ("0.0.0.0", false)] {
             assert_eq!(read(ip, ipv6_socket), None);
         }
+    }
+
+    #[test]
+    fn what_leaves_from_an_address_of_one_link_goes_to_one_of_that_link() {
+        let leaves = |from: &str, to: &str| leaves_from(from.parse().unwrap(), to.parse().unwrap());
+        assert!(leaves("fe80::1", "[fe80::7%2]:5") && leaves("fd00::1", "[fe80::7%2]:5"));
+        assert!(leaves("fd00::1", "[fd00::7]:5") && leaves("10.0.0.1", "10.0.0.7:5"));
+        assert!(!leaves("fe80::1", "[fd00::7]:5") && !leaves("fe80::1", "10.0.0.7:5"));
     }
 }

@@ -6,8 +6,7 @@
 //! costs what `recvmsg` costs.
 
 use crate::buffers::{MAX_RECV_BATCH, RecvBuffers, Slot};
-use crate::cmsg::{self, Control, RecvControl};
-use crate::plain::leaves_from;
+use crate::cmsg::{self, Control, RecvControl, leaves_from};
 use crate::raw;
 use denrei_wire::datagram::MAX_SEGMENTS;
 use denrei_wire::{Ecn, Landing};

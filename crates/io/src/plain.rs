@@ -58,18 +58,6 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Whether what came from `to` may be answered from `from`: the system takes an address of one link for what goes to
-/// that link alone, by the interface that `to` names.
-pub(crate) fn leaves_from(from: IpAddr, to: SocketAddr) -> bool {
-    match (from, to) {
-        (IpAddr::V6(from), SocketAddr::V6(to)) if from.is_unicast_link_local() => {
-            to.ip().is_unicast_link_local() && to.scope_id() > 0
-        }
-        (IpAddr::V6(from), SocketAddr::V4(_)) => !from.is_unicast_link_local(),
-        _ => true,
-    }
-}
-
 /// `to` as a socket of this family takes it.
 pub(crate) fn mapped(to: SocketAddr, ipv6_socket: bool) -> SocketAddr {
     match to {
@@ -94,13 +82,5 @@ mod tests {
         assert_eq!(canonical("[fd00::1%2]:7".parse().unwrap()), "[fd00::1]:7".parse().unwrap());
         let group = "[ff05::1%2]:7".parse().unwrap();
         assert_eq!(canonical(group), group, "it names an interface");
-    }
-
-    #[test]
-    fn what_leaves_from_an_address_of_one_link_goes_to_one_of_that_link() {
-        let leaves = |from: &str, to: &str| leaves_from(from.parse().unwrap(), to.parse().unwrap());
-        assert!(leaves("fe80::1", "[fe80::7%2]:5") && leaves("fd00::1", "[fe80::7%2]:5"));
-        assert!(leaves("fd00::1", "[fd00::7]:5") && leaves("10.0.0.1", "10.0.0.7:5"));
-        assert!(!leaves("fe80::1", "[fd00::7]:5") && !leaves("fe80::1", "10.0.0.7:5"));
     }
 }
