@@ -23,13 +23,31 @@ pub struct Setting<T = Config> {
     pub name: &'static str,
     /// What values look like.
     pub values: &'static str,
-    set: fn(&mut T, &str) -> Option<()>,
+    set: Set<T>,
+}
+
+/// How a setting is made.
+#[derive(Debug)]
+enum Set<T> {
+    /// Of the text; `None` if that is no value.
+    Text(fn(&mut T, &str) -> Option<()>),
+    /// Of what is in the file that the text names, which is read once: what comes by a pipe is not there any more to be
+    /// asked what was wrong with it.
+    File(fn(&mut T, &Path) -> Result<(), KeyFileError>),
 }
 
 impl<T> Setting<T> {
     /// A setting that `set` makes of text; `None` if the text is no value of it.
     pub const fn new(name: &'static str, values: &'static str, set: fn(&mut T, &str) -> Option<()>) -> Self {
-        Self { name, values, set }
+        Self { name, values, set: Set::Text(set) }
+    }
+
+    const fn of_file(
+        name: &'static str,
+        values: &'static str,
+        set: fn(&mut T, &Path) -> Result<(), KeyFileError>,
+    ) -> Self {
+        Self { name, values, set: Set::File(set) }
     }
 }
 
@@ -51,11 +69,15 @@ pub fn set_by_name<T>(
             expected: format!("one of {}", names.join(", ")),
         });
     };
-    (setting.set)(target, value.trim()).ok_or_else(|| ConfigError {
+    let refused = |why: &str| ConfigError {
         setting: setting.name,
-        value: format!("{value:?}"),
+        value: format!("{value:?}{why}"),
         expected: setting.values.to_owned(),
-    })
+    };
+    match setting.set {
+        Set::Text(set) => set(target, value.trim()).ok_or_else(|| refused("")),
+        Set::File(set) => set(target, Path::new(value.trim())).map_err(|why| refused(&format!(" ({why})"))),
+    }
 }
 
 /// What [`size`] takes.
@@ -69,14 +91,10 @@ pub const SWITCH: &str = "on or off";
 
 macro_rules! setting {
     ($name:ident, $values:expr, $parse:expr, $($path:ident).+) => {
-        Setting {
-            name: stringify!($name),
-            values: $values,
-            set: |config, text| {
-                config.$($path).+ = $parse(text)?;
-                Some(())
-            },
-        }
+        Setting::new(stringify!($name), $values, |config, text| {
+            config.$($path).+ = $parse(text)?;
+            Some(())
+        })
     };
 }
 
@@ -144,29 +162,25 @@ pub const SETTINGS: &[Setting] = &[
     setting!(rate_request_burst_bytes, "a size from 0 to 1024TiB", size, protocol.rate_request.burst_bytes),
     setting!(learn_rates, SWITCH, switch, protocol.learn_rates),
     setting!(congestion, "delay, cubic or rate-only", congestion, protocol.congestion),
-    Setting {
-        name: "ecn",
-        values: SWITCH,
-        set: |config, text| {
-            config.protocol.ecn = switch(text)?;
-            config.socket.ecn = config.protocol.ecn;
-            Some(())
-        },
-    },
+    Setting::new("ecn", SWITCH, |config, text| {
+        config.protocol.ecn = switch(text)?;
+        config.socket.ecn = config.protocol.ecn;
+        Some(())
+    }),
     setting!(socket_recv_buffer_bytes, SOCKET_BUFFER, size, socket.recv_buffer_bytes),
     setting!(socket_send_buffer_bytes, SOCKET_BUFFER, size, socket.send_buffer_bytes),
     setting!(backend, "auto, batched or plain", backend, socket.backend),
     setting!(gso, SWITCH, switch, socket.gso),
     setting!(gro, SWITCH, switch, socket.gro),
     setting!(connected_sockets, "a whole number from 0 to 31", number, socket.connected_sockets),
-    Setting {
-        name: "multicast_interface",
-        values: "an IPv4 address of this host, of the interface that groups are on",
-        set: |config, text| {
+    Setting::new(
+        "multicast_interface",
+        "an IPv4 address of this host, of the interface that groups are on",
+        |config, text| {
             config.socket.multicast_interface = if text.is_empty() { None } else { Some(number(text)?) };
             Some(())
         },
-    },
+    ),
     setting!(drive, "inline, thread or pipelined", drive, drive),
     setting!(
         pipeline,
@@ -177,14 +191,10 @@ pub const SETTINGS: &[Setting] = &[
     setting!(shards, "a whole number from 1 to 128, 1 unless drive is pipelined", number, shards),
     setting!(spin, "a time from 0s to 10s", time, spin),
     setting!(insecure, SWITCH, switch, insecure),
-    Setting {
-        name: "host_directory",
-        values: "a directory that this host's Nodes share",
-        set: |config, text| {
-            config.host_directory = (!text.is_empty()).then(|| text.into());
-            Some(())
-        },
-    },
+    Setting::new("host_directory", "a directory that this host's Nodes share", |config, text| {
+        config.host_directory = (!text.is_empty()).then(|| text.into());
+        Some(())
+    }),
     setting!(host_bytes_per_s, "a whole number from 0 to 1125899906842624 (1 PiB)", number, host_bytes_per_s),
     setting!(
         max_handshakes_per_s,
@@ -193,21 +203,21 @@ pub const SETTINGS: &[Setting] = &[
         protocol.max_handshakes_per_s
     ),
     setting!(rekey_after_packets, "a whole number from 16 to 4194304", number, protocol.rekey_after_packets),
-    Setting {
-        name: "key_file",
-        values: "a file that `denrei keygen` wrote and its owner alone can read",
-        set: |config, text| set_by_file(config, "key_file", text)?.ok(),
-    },
-    Setting {
-        name: "identity_file",
-        values: "a file that `denrei keygen --identity` wrote and its owner alone can read",
-        set: |config, text| set_by_file(config, "identity_file", text)?.ok(),
-    },
-    Setting {
-        name: "allow_file",
-        values: "a file with a public identity of `denrei keygen --identity` on each line",
-        set: |config, text| set_by_file(config, "allow_file", text)?.ok(),
-    },
+    Setting::of_file(
+        "key_file",
+        "a file that `denrei keygen` wrote and its owner alone can read",
+        |config, path| read_cluster_key(path).map(|key| config.cluster_key = Some(key)),
+    ),
+    Setting::of_file(
+        "identity_file",
+        "a file that `denrei keygen --identity` wrote and its owner alone can read",
+        |config, path| read_identity(path).map(|identity| config.identity = Some(identity)),
+    ),
+    Setting::of_file(
+        "allow_file",
+        "a file with a public identity of `denrei keygen --identity` on each line",
+        |config, path| read_allow_list(path).map(|allowed| config.allowed = allowed),
+    ),
 ];
 
 impl Config {
@@ -225,30 +235,8 @@ impl Config {
     /// # Ok::<(), denrei::ConfigError>(())
     /// ```
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
-        let Some(taken) = set_by_file(self, name, value) else {
-            return set_by_name(SETTINGS, self, name, value);
-        };
-        taken.map_err(|why| {
-            let setting = SETTINGS.iter().find(|setting| setting.name == name).expect("it was set");
-            ConfigError {
-                setting: setting.name,
-                value: format!("{value:?} ({why})"),
-                expected: setting.values.to_owned(),
-            }
-        })
+        set_by_name(SETTINGS, self, name, value)
     }
-}
-
-/// Sets what is in the file that a setting names; `None`: the setting names none. It is read once: what comes by a pipe is
-/// not there any more to be asked what was wrong with it.
-fn set_by_file(config: &mut Config, name: &str, path: &str) -> Option<Result<(), KeyFileError>> {
-    let path = Path::new(path.trim());
-    Some(match name {
-        "key_file" => read_cluster_key(path).map(|key| config.cluster_key = Some(key)),
-        "identity_file" => read_identity(path).map(|identity| config.identity = Some(identity)),
-        "allow_file" => read_allow_list(path).map(|allowed| config.allowed = allowed),
-        _ => return None,
-    })
 }
 
 fn number<T: FromStr>(text: &str) -> Option<T> {

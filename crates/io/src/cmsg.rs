@@ -170,13 +170,8 @@ fn answering(ip: IpAddr) -> Option<IpAddr> {
 /// Whether what came from `to` may be answered from `from`: the system takes an address of one link for what goes to
 /// that link alone, by the interface that `to` names.
 pub(crate) fn leaves_from(from: IpAddr, to: SocketAddr) -> bool {
-    match (from, to) {
-        (IpAddr::V6(from), SocketAddr::V6(to)) if from.is_unicast_link_local() => {
-            to.ip().is_unicast_link_local() && to.scope_id() > 0
-        }
-        (IpAddr::V6(from), SocketAddr::V4(_)) => !from.is_unicast_link_local(),
-        _ => true,
-    }
+    let of_link = |ip| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    !of_link(from) || matches!(to, SocketAddr::V6(v6) if of_link(to.ip()) && v6.scope_id() > 0)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub use pair::PairState;
 
 use crate::address::{can_reach, lacks_interface};
 use crate::{BindError, Config, Drive, Node};
-use denrei_io::Maker;
+use denrei_io::{Maker, canonical};
 use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, OfferPolicy};
 use pair::LOOK;
 use places::Places;
@@ -172,20 +172,12 @@ fn refuse_none(routes: &[Route]) -> Result<(), BindError> {
     Err(refused("routes", "empty", expected))
 }
 
-/// The interface to the link that alone knows an address; 0 if others do too. Each link may have the same address.
-fn link(addr: SocketAddr) -> u32 {
-    match addr {
-        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
-        _ => 0,
-    }
-}
-
 /// What is relayed to the relay itself would go round without end.
 fn refuse_circles(routes: &[Route]) -> Result<(), BindError> {
     let reaches = |listen: SocketAddr, target: SocketAddr| {
-        let (here, there) = (listen.ip().to_canonical(), target.ip().to_canonical());
-        let everywhere = here.is_unspecified() && there.is_loopback();
-        listen.port() == target.port() && (here == there && link(listen) == link(target) || everywhere)
+        let (here, there) = (canonical(listen), canonical(target));
+        let everywhere = here.ip().is_unspecified() && there.ip().is_loopback();
+        here == there || everywhere && here.port() == there.port()
     };
     let to_itself = |route: &&Route| routes.iter().any(|own| reaches(own.listen, route.target));
     routes

@@ -7,14 +7,10 @@ use std::time::Duration;
 
 macro_rules! option {
     ($name:ident, $values:expr, $parse:expr) => {
-        Setting {
-            name: stringify!($name),
-            values: $values,
-            set: |options, text| {
-                options.$name = $parse(text)?;
-                Some(())
-            },
-        }
+        Setting::new(stringify!($name), $values, |options, text| {
+            options.$name = $parse(text)?;
+            Some(())
+        })
     };
 }
 

@@ -8,7 +8,7 @@ use crate::event::PeerId;
 use crate::group::member::{Member, Path, Stage};
 use crate::group::roll::place;
 use crate::group::types::{Departure, GroupBackend, GroupEvent};
-use crate::group::{GroupError, Host, MAX_NAMED};
+use crate::group::{GroupError, Host, MAX_MEMBERS, MAX_NAMED};
 use crate::rtt::Rtt;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -113,10 +113,13 @@ impl Sender {
         }
     }
 
-    /// Whether members can still be added.
+    /// Whether members can be added now.
     pub fn check_add(&self) -> Result<(), GroupError> {
         match self.phase {
-            Phase::Opening { .. } | Phase::Open => Ok(()),
+            Phase::Open => Ok(()),
+            Phase::Opening { .. } => {
+                Err(GroupError::BadMembers { max: MAX_MEMBERS, problem: "the group is not open yet".into() })
+            }
             Phase::Closing { .. } => Err(GroupError::Closing(self.id)),
             Phase::Over => Err(GroupError::Unknown(self.id)),
         }
@@ -133,9 +136,6 @@ impl Sender {
     ) -> Result<u32, String> {
         if self.members.iter().any(|member| member.addr == addr && !member.is_gone()) {
             return Err(format!("{addr} is a member already"));
-        }
-        if self.phase != Phase::Open {
-            return Err("the group is not open yet".into());
         }
         let id = self.invite(now, addr, peer, self.members.len() + 1, host);
         let id = id.ok_or("as many are members already")?;
