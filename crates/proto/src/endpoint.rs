@@ -11,6 +11,7 @@
 mod admission;
 mod datagrams;
 mod flow;
+mod group_status;
 mod groups;
 mod lending;
 mod messages;

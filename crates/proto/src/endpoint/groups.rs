@@ -9,8 +9,7 @@ use crate::Completion;
 use crate::config::Config;
 use crate::event::{LostReason, PeerId, Phase};
 use crate::group::{
-    Fate, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, Invited,
-    MembershipCounters, MembershipEnd, MembershipId, Table,
+    Fate, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, Host, Invited, MembershipId, Table,
 };
 use crate::lending::Handler;
 use crate::peer::GroupReport;
@@ -100,11 +99,6 @@ impl Endpoint {
     /// Forgets a group, whatever its state: who is a member still is told that it is one no longer.
     pub fn forget_group(&mut self, now: Instant, group: GroupId) {
         self.with_groups(|groups, host| groups.forget(now, group, host));
-    }
-
-    /// A group's state (M3, M5, M6), `None` if there is none.
-    pub fn group_status(&self, group: GroupId) -> Option<GroupStatus> {
-        Some(self.groups.as_deref()?.sender_ref(group)?.status())
     }
 
     /// Bytes of messages not acknowledged by all; `None`: no such group, or it is over.
@@ -208,17 +202,6 @@ impl Endpoint {
         self.groups.as_deref().map_or(Invited::No, |groups| groups.invited(address))
     }
 
-    /// This endpoint's id in a group it is a member of, and the opener's address.
-    pub fn membership(&self, membership: impl Into<MembershipId>) -> Option<(u32, SocketAddr)> {
-        let member = self.groups.as_deref()?.membership(membership.into())?;
-        Some((member.member, member.opener_addr))
-    }
-
-    /// What has happened at this member of a group; `None`: it is none.
-    pub fn membership_counters(&self, membership: impl Into<MembershipId>) -> Option<MembershipCounters> {
-        Some(self.groups.as_deref()?.membership(membership.into())?.counters())
-    }
-
     /// Takes the next message of a group this endpoint is a member of.
     pub fn group_recv(&mut self, now: Instant, membership: impl Into<MembershipId>) -> Option<GroupMessage> {
         let memory_left = Host::memory_left(self);
@@ -226,14 +209,6 @@ impl Endpoint {
         let taken = self.with_groups(|groups, _| groups.take(now, membership.into(), memory_left))?;
         self.share_memory(now);
         Some(taken)
-    }
-
-    /// How a membership ended; `None` while it lasts.
-    pub fn membership_end(&self, membership: impl Into<MembershipId>) -> Option<MembershipEnd> {
-        match self.groups.as_deref()?.membership(membership.into()) {
-            Some(member) => member.ended().cloned(),
-            None => Some(MembershipEnd::Left),
-        }
     }
 
     /// Leaves a group, or forgets one that is over.

@@ -22,7 +22,9 @@ use super::arrivals::Arrivals;
 use super::assembly::Assembly;
 use super::keys::MemberKeys;
 use super::parity::Restorer;
-use super::types::{GroupId, GroupMessage, MembershipCounters, MembershipEnd, MembershipId};
+use super::types::{
+    GroupId, GroupMessage, MembershipCounters, MembershipEnd, MembershipId, MembershipStatus,
+};
 use crate::event::PeerId;
 use crate::lending::{Handled, Lent, Memory, Owner};
 use crate::seal::GroupUnopened;
@@ -323,6 +325,12 @@ impl Membership {
     /// Whether what is missing was asked for often, and has not come.
     pub fn is_unheard(&self) -> bool {
         self.asking.is_unheard()
+    }
+
+    /// Which group it is of, and as whom.
+    pub fn status(&self) -> MembershipStatus {
+        let Self { group, address, opener_addr, member, .. } = *self;
+        MembershipStatus { group, address, opener: opener_addr, member }
     }
 
     /// What has happened so far.

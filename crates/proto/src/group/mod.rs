@@ -25,7 +25,7 @@ pub use error::GroupError;
 pub use types::{
     Departure, GroupBackend, GroupCounters, GroupEvent, GroupFeedback, GroupId, GroupMessage, GroupOptions,
     GroupPolicy, GroupStatus, Invited, MemberPath, MemberStatus, MembershipCounters, MembershipEnd,
-    MembershipId, POLICY_TIMES,
+    MembershipId, MembershipStatus, POLICY_TIMES,
 };
 
 use crate::config::Config;

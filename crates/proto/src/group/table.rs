@@ -10,8 +10,9 @@ use super::keys::OpenerKeys;
 use super::membership::{Membership, Stage};
 use super::types::POLICY_TIMES;
 use super::{
-    Departure, GroupBackend, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupPolicy, Host,
-    Invited, MAX_MEMBERS, MembershipEnd, MembershipId, Sender, is_same_group,
+    Departure, GroupBackend, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupPolicy,
+    GroupStatus, Host, Invited, MAX_MEMBERS, MembershipEnd, MembershipId, MembershipStatus, Sender,
+    is_same_group,
 };
 use crate::config::Config;
 use crate::event::PeerId;
@@ -330,6 +331,16 @@ impl Table {
         let accepted = (member.group, member.member);
         self.settle();
         Some(accepted)
+    }
+
+    /// The states of all groups that this endpoint has opened.
+    pub fn statuses(&self) -> impl Iterator<Item = GroupStatus> + '_ {
+        self.senders.values().map(Sender::status)
+    }
+
+    /// The groups that this endpoint is a member of.
+    pub fn memberships(&self) -> impl Iterator<Item = MembershipStatus> + '_ {
+        self.members.values().map(Membership::status)
     }
 
     pub fn membership(&self, id: MembershipId) -> Option<&Membership> {

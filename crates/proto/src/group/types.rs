@@ -416,6 +416,19 @@ pub struct GroupCounters {
     pub dropped_events: u64,
 }
 
+/// A group that an endpoint is a member of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MembershipStatus {
+    /// The group.
+    pub group: GroupId,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its opener's address.
+    pub opener: SocketAddr,
+    /// The endpoint's id in it.
+    pub member: u32,
+}
+
 /// What happened at a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct MembershipCounters {
