@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cells;
 mod cmd;
 mod demo;
 mod log;
@@ -45,6 +46,7 @@ enum Command {
     MpirunEnv(cmd::mpirun_env::MpirunEnvCommand),
     Sim(cmd::sim::SimCommand),
     Relay(cmd::relay::RelayCommand),
+    Top(cmd::top::TopCommand),
     #[command(hide = true)]
     Completions(cmd::generate::CompletionsCommand),
     #[command(hide = true)]
@@ -105,6 +107,7 @@ fn run(command: Command) -> Result<bool> {
         Command::MpirunEnv(command) => command.run().map(|()| true),
         Command::Sim(command) => command.run(),
         Command::Relay(command) => command.run(),
+        Command::Top(command) => command.run(),
         Command::Completions(command) => {
             command.run::<Cli>();
             Ok(true)

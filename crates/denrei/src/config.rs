@@ -45,6 +45,10 @@ pub struct Config {
     /// default: learnt when several of them are overrun. At most [`MAX_RATE`]; needs a
     /// [`host_directory`](Self::host_directory), even if there is only one Node.
     pub host_bytes_per_s: u64,
+    /// Where this Node tells whoever asks how it is, as [`status`](crate::status) says, and `denrei top` shows: it listens
+    /// at a socket of its own in this directory, which is made if need be, for this user alone. Its path has at most some
+    /// 60 characters. Where it is not set, `DENREI_STATUS_DIRECTORY` may name one.
+    pub status_directory: Option<PathBuf>,
     /// The secret that the cluster shares: with it everything is sealed. Where it is not set,
     /// [`Node::bind`](crate::Node::bind) reads the file that `DENREI_KEY_FILE` names
     /// ([`environment`](crate::environment)). Like the next two a
@@ -68,6 +72,7 @@ impl Default for Config {
             insecure: false,
             host_directory: None,
             host_bytes_per_s: 0,
+            status_directory: None,
             cluster_key: None,
             identity: None,
             allowed: Vec::new(),

@@ -26,6 +26,9 @@ pub const DRIVE: &str = "DENREI_DRIVE";
 /// Over how many threads a pipelined Node, whose program leaves that at the default, spreads its peers.
 pub const SHARDS: &str = "DENREI_SHARDS";
 
+/// Names the directory where Nodes whose program says nothing of that tell [how they are](crate::status).
+pub const STATUS_DIRECTORY: &str = "DENREI_STATUS_DIRECTORY";
+
 /// Who drives Nodes whose program leaves that open: as [`DRIVE`] says, or `otherwise`; for bindings whose own default
 /// is not that of [`Config`].
 ///
@@ -83,6 +86,7 @@ pub(crate) fn complete(
     if config.drive == Drive::Pipelined && config.shards == 1 {
         config.shards = shards.unwrap_or(1);
     }
+    config.status_directory = config.status_directory.or_else(|| path(STATUS_DIRECTORY));
     if !config.has_key()
         && !config.insecure
         && let Some(path) = path(KEY_FILE)

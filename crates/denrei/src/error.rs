@@ -57,6 +57,17 @@ pub enum BindError {
         /// What the system says.
         source: io::Error,
     },
+    /// The directory where Nodes tell of their status cannot be used.
+    #[error(
+        "cannot listen in {directory}: {source} (name a directory that this user can write to, with a path of at most \
+         60 characters, as status_directory or DENREI_STATUS_DIRECTORY)"
+    )]
+    StatusDirectory {
+        /// The directory.
+        directory: std::path::PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The system refuses something else that a Node needs.
     #[error("cannot make a Node: {source}{}", advice(.source))]
     System {

@@ -177,7 +177,8 @@ impl Drop for OwnFile {
     }
 }
 
-fn make_directory(directory: &Path) -> io::Result<()> {
+/// Makes a directory for this user alone, if it is not there.
+pub(crate) fn make_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 

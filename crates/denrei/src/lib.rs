@@ -64,6 +64,7 @@ mod pipeline;
 pub mod relay;
 pub mod settings;
 mod shards;
+pub mod status;
 mod tasks;
 mod wait;
 

@@ -19,6 +19,7 @@ use crate::host::HostShare;
 use crate::io::Io;
 use crate::pipeline::Pipeline;
 use crate::shards::Shards;
+use crate::status::{About, StatusServer};
 use crate::wait::Shared;
 use denrei_io::{Capabilities, IoCounters, Maker, UdpSocket, Waiter};
 use denrei_proto::seal::{BeaconKey, SECRET_BYTES, Seed};
@@ -55,6 +56,7 @@ struct Handle {
     thread: Mutex<Option<JoinHandle<()>>>,
     pipeline: Mutex<Option<Pipeline>>,
     host: Mutex<Option<HostShare>>,
+    status: Mutex<Option<StatusServer>>,
     maker: Maker,
 }
 
@@ -96,6 +98,7 @@ impl Node {
                 thread: Mutex::default(),
                 pipeline: Mutex::default(),
                 host: Mutex::default(),
+                status: Mutex::default(),
                 maker: Maker::this_process(),
             }),
         };
@@ -112,6 +115,10 @@ impl Node {
             let name = incarnation.0;
             let started = HostShare::start(&node.handle.shards, directory, name, capacity)?;
             *node.handle.host.lock() = Some(started);
+        }
+        if let Some(directory) = &config.status_directory {
+            let about = About { address: local, incarnation, drive: config.drive, sealed: config.has_key() };
+            *node.handle.status.lock() = Some(StatusServer::start(directory, about, &node.handle.shards)?);
         }
         Ok(node)
     }
@@ -235,7 +242,7 @@ impl Handle {
     fn abandon(&mut self) {
         self.shards.all().for_each(|shard| std::mem::forget(Arc::clone(shard)));
         std::mem::forget((self.thread.get_mut().take(), self.pipeline.get_mut().take()));
-        std::mem::forget(self.host.get_mut().take());
+        std::mem::forget((self.host.get_mut().take(), self.status.get_mut().take()));
     }
 }
 
@@ -258,6 +265,9 @@ impl Drop for Handle {
         shared.wake();
         if let Some(host) = self.host.lock().take() {
             host.stop();
+        }
+        if let Some(status) = self.status.lock().take() {
+            status.stop();
         }
         // The last clone may have gone with a task that this very thread woke: then it ends by itself.
         let thread = self.thread.lock().take();

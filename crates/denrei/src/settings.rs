@@ -196,6 +196,10 @@ pub const SETTINGS: &[Setting] = &[
         Some(())
     }),
     setting!(host_bytes_per_s, "a whole number from 0 to 1125899906842624 (1 PiB)", number, host_bytes_per_s),
+    Setting::new("status_directory", "a directory where this Node says how it is", |config, text| {
+        config.status_directory = (!text.is_empty()).then(|| text.into());
+        Some(())
+    }),
     setting!(
         max_handshakes_per_s,
         "a whole number from 1 to 4294967295",

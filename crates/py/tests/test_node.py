@@ -400,7 +400,7 @@ def test_a_number_that_its_type_does_not_hold_is_refused_with_what_it_may_be():
 
 def test_impossible_settings_are_refused_with_what_is_possible():
     files = {"key_file", "identity_file", "allow_file"}
-    for name in set(denrei.SETTINGS) - files - {"host_directory"}:
+    for name in set(denrei.SETTINGS) - files - {"host_directory", "status_directory"}:
         for value in (-1, "soon", 2**64, None):
             with pytest.raises(ValueError) as refused:
                 denrei.Node(**{name: value})

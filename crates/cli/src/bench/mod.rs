@@ -30,7 +30,6 @@ pub use control::Bench;
 pub use listen::MAX_MESH;
 pub use machine::Machine;
 pub use place::{PEER_COMMAND, Place};
-pub use table::human_bytes;
 
 use crate::cmd::wrong_arguments;
 use anyhow::Result;

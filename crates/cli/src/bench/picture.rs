@@ -1,7 +1,7 @@
 //! What the pictures of all benchmarks have in common: the option that asks for one, colours, and curves
 //! with their names.
 
-use super::table::human_bytes;
+use crate::cells::human_bytes;
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;

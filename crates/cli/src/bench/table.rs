@@ -8,8 +8,9 @@ use super::control::{Bench, Transport};
 use super::mesh;
 use super::result::{Row, Run, median_of, ratio};
 use super::runner::SizeRuns;
+use crate::cells::{dash, human_bytes, human_count, number, right};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{Cell, CellAlignment, Table};
+use comfy_table::{Cell, Table};
 
 /// What a transport is compared with.
 const BASE: Transport = Transport::Tcp;
@@ -94,57 +95,5 @@ impl ResultTable {
 impl std::fmt::Display for ResultTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.table.fmt(f)
-    }
-}
-
-/// Bytes with a binary prefix.
-pub fn human_bytes(bytes: f64) -> String {
-    let (value, unit) = scaled(bytes, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"]);
-    format!("{value} {unit}")
-}
-
-/// Cell content.
-pub fn human_count(count: Option<f64>) -> String {
-    let Some(count) = count else { return dash() };
-    let (value, unit) = scaled(count, 1000.0, &["", " k", " M", " G"]);
-    format!("{value}{unit}")
-}
-
-fn scaled(mut value: f64, step: f64, units: &[&'static str]) -> (String, &'static str) {
-    let mut unit = 0;
-    while value >= step && unit + 1 < units.len() {
-        value /= step;
-        unit += 1;
-    }
-    let digits = if value.fract() == 0.0 || value >= 100.0 { 0 } else { 2 };
-    (format!("{value:.digits$}"), units[unit])
-}
-
-/// Cell content.
-pub fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(dash, |value| format!("{value:.digits$}"))
-}
-
-/// Cell content.
-pub fn dash() -> String {
-    "–".to_owned()
-}
-
-/// Cell content.
-pub fn right(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!(human_bytes(64.0), "64 B");
-        assert_eq!(human_bytes(65_536.0), "64 KiB");
-        assert_eq!(human_bytes(5.3 * 1024.0 * 1024.0 * 1024.0), "5.30 GiB");
-        assert_eq!(human_count(Some(2_200_000.0)), "2.20 M");
-        assert_eq!(human_count(None), "–");
     }
 }

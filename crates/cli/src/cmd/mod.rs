@@ -14,6 +14,7 @@ pub mod patient;
 pub mod relay;
 pub mod signals;
 pub mod sim;
+pub mod top;
 pub mod values;
 
 /// Arguments that clap alone cannot refuse.

@@ -4,7 +4,7 @@
 
 use super::members::Members;
 use super::protocol::Exchange;
-use crate::bench::human_bytes;
+use crate::cells::human_bytes;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Color, Table};
 use derive_more::AddAssign;

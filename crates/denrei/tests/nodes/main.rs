@@ -18,4 +18,5 @@ mod relay;
 mod sealed;
 mod settings;
 mod shards;
+mod status;
 mod waiting;

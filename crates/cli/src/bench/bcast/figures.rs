@@ -7,7 +7,7 @@
 use super::protocol::{MemberReport, SenderReport};
 use super::{Backend, Way};
 use crate::bench::result::{self, Run, median, quantile};
-use crate::bench::table::{dash, human_bytes, number, right};
+use crate::cells::{dash, human_bytes, number, right};
 use anyhow::{Result, ensure};
 use comfy_table::Cell;
 use comfy_table::presets::UTF8_FULL_CONDENSED;

@@ -6,8 +6,8 @@
 use super::super::args::Plan;
 use super::super::control::{Bench, PacketCounts, PacketReport, Report, Transport};
 use super::super::result::{self, Run};
-use super::super::table::{dash, human_bytes, human_count, number, right};
 use super::{Bottleneck, Rows};
+use crate::cells::{dash, human_bytes, human_count, number, right};
 use anyhow::{Context, Result};
 use comfy_table::Cell;
 use comfy_table::presets::UTF8_FULL_CONDENSED;

@@ -10,7 +10,7 @@ mod routes;
 use super::Machine;
 use super::args::{RUN_SECONDS, parse_length};
 use super::result::{Row, Run};
-use super::table::{dash, human_bytes, number, right};
+use crate::cells::{dash, human_bytes, number, right};
 use crate::cmd::mpirun_env::find_provider;
 use crate::cmd::values::{seconds, whole};
 use crate::cmd::wrong_arguments;

@@ -1,0 +1,378 @@
+//! What nodes say, as tables: nodes, groups, and sessions, of which the busiest come first.
+//!
+//! Inputs → outputs: one look after the other → text. What a second brings is the difference between the last two looks, by
+//! the nodes' own clocks.
+
+use crate::cells::{dash, human_bytes, number, right};
+use comfy_table::presets::NOTHING;
+use comfy_table::{Cell, Table};
+use denrei::status::{GroupStatus, NodeStatus, PeerStatus, RateLimit, Seen};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// What a session had moved at a time.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    sent: u64,
+    received: u64,
+    lost: u64,
+}
+
+/// What a second brought, bytes and packets.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    sent: f64,
+    received: f64,
+    lost: f64,
+}
+
+impl Pace {
+    fn all(self) -> f64 {
+        self.sent + self.received
+    }
+}
+
+/// The last look, and what the one before says of it.
+pub struct Tables {
+    directory: PathBuf,
+    seen: Seen,
+    /// By node and peer: what was moved, and at which of the node's milliseconds.
+    before: HashMap<(String, u64), (Moved, u64)>,
+    paces: HashMap<(String, u64), Pace>,
+}
+
+impl Tables {
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory, seen: Seen::default(), before: HashMap::new(), paces: HashMap::new() }
+    }
+
+    /// Takes in another look.
+    pub fn take(&mut self, seen: Seen) {
+        let mut now = HashMap::new();
+        self.paces.clear();
+        for node in &seen.nodes {
+            for peer in &node.peers {
+                let key = (node.incarnation.clone(), peer.peer);
+                let counters = &peer.counters;
+                let moved = Moved {
+                    sent: counters.bytes_sent,
+                    received: counters.bytes_received,
+                    lost: counters.packets_lost,
+                };
+                let before = self.before.get(&key).copied();
+                if let Some(pace) = before.and_then(|before| pace(before, (moved, node.uptime_ms))) {
+                    self.paces.insert(key.clone(), pace);
+                }
+                now.insert(key, (moved, node.uptime_ms));
+            }
+        }
+        (self.before, self.seen) = (now, seen);
+    }
+
+    fn pace(&self, node: &NodeStatus, peer: &PeerStatus) -> Option<Pace> {
+        self.paces.get(&(node.incarnation.clone(), peer.peer)).copied()
+    }
+
+    /// All of it.
+    pub fn whole(&self) -> String {
+        self.fitting(usize::MAX)
+    }
+
+    /// As many sessions as there is room for on so many lines, and all the rest.
+    pub fn fitting(&self, lines: usize) -> String {
+        let mut text = self.headline();
+        if self.seen.nodes.is_empty() {
+            return text
+                + "\nno node tells of itself there (yet): start programs in an environment with\n"
+                + &format!("DENREI_STATUS_DIRECTORY={}\n", self.directory.display());
+        }
+        text += &format!("\n{}\n", self.nodes());
+        if self.seen.nodes.iter().any(|node| !node.groups.is_empty()) {
+            text += &format!("\n{}\n", self.groups());
+        }
+        // An empty line, the header, and what is said of those that are left out.
+        let room = lines.saturating_sub(text.lines().count() + 3);
+        text + &self.sessions(room)
+    }
+
+    fn headline(&self) -> String {
+        let nodes = match self.seen.nodes.len() {
+            1 => "1 node".to_owned(),
+            nodes => format!("{nodes} nodes"),
+        };
+        let silent = match self.seen.silent.len() {
+            0 => String::new(),
+            1 => ", and 1 that does not answer".to_owned(),
+            silent => format!(", and {silent} that do not answer"),
+        };
+        format!("{}: {nodes}{silent}\n", self.directory.display())
+    }
+
+    fn nodes(&self) -> Table {
+        let mut table = table([
+            "pid", "address", "drive", "sealed", "peers", "out/s", "in/s", "queued", "unread", "dropped",
+            "command",
+        ]);
+        for node in &self.seen.nodes {
+            let paces = node.peers.iter().filter_map(|peer| self.pace(node, peer));
+            let pace = paces.reduce(|sum, more| Pace {
+                sent: sum.sent + more.sent,
+                received: sum.received + more.received,
+                lost: sum.lost + more.lost,
+            });
+            let sum = |of: fn(&PeerStatus) -> u64| node.peers.iter().map(of).sum::<u64>();
+            table.add_row([
+                right(node.process.to_string()),
+                Cell::new(node.address),
+                Cell::new(&node.drive),
+                Cell::new(if node.sealed { "yes" } else { "no" }),
+                right(node.peers.len().to_string()),
+                bytes(pace.map(|pace| pace.sent)),
+                bytes(pace.map(|pace| pace.received)),
+                bytes(Some(sum(|peer| peer.queued_bytes) as f64)),
+                bytes(Some(sum(|peer| peer.unread_bytes) as f64)),
+                right(dropped(node).to_string()),
+                Cell::new(&node.command),
+            ]);
+        }
+        table
+    }
+
+    fn groups(&self) -> Table {
+        let mut table = table([
+            "pid",
+            "group",
+            "members",
+            "lagging",
+            "sent",
+            "all have",
+            "queued",
+            "repairs",
+            "furthest behind",
+        ]);
+        for node in &self.seen.nodes {
+            for group in &node.groups {
+                let active = || group.members.iter().filter(|member| member.active);
+                table.add_row([
+                    right(node.process.to_string()),
+                    Cell::new(group.address),
+                    right(active().count().to_string()),
+                    right(active().filter(|member| member.lagging).count().to_string()),
+                    right(group.messages_sent.to_string()),
+                    right(group.messages_acknowledged.to_string()),
+                    bytes(Some(group.queued_bytes as f64)),
+                    right(group.repairs.to_string()),
+                    Cell::new(furthest_behind(group)),
+                ]);
+            }
+        }
+        table
+    }
+
+    fn sessions(&self, room: usize) -> String {
+        let all = self.seen.nodes.iter().flat_map(|node| node.peers.iter().map(move |peer| (node, peer)));
+        let mut all: Vec<_> = all.map(|(node, peer)| (self.pace(node, peer), node, peer)).collect();
+        // Those that move most, and then those that have most to move.
+        let weight = |(pace, _, peer): &(Option<Pace>, &NodeStatus, &PeerStatus)| {
+            (pace.map_or(0.0, Pace::all), peer.queued_bytes + peer.unread_bytes)
+        };
+        all.sort_by(|one, other| {
+            weight(other).partial_cmp(&weight(one)).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let mut table = table([
+            "pid",
+            "peer",
+            "phase",
+            "rtt, µs",
+            "out/s",
+            "in/s",
+            "window",
+            "in flight",
+            "queued",
+            "unread",
+            "lost/s",
+            "lost",
+            "rate",
+        ]);
+        for (pace, node, peer) in all.iter().take(room) {
+            table.add_row(row(*pace, node, peer));
+        }
+        let more = all.len().saturating_sub(room);
+        let more = if more > 0 { format!("and {more} more sessions\n") } else { String::new() };
+        format!("\n{table}\n{more}")
+    }
+}
+
+fn row(pace: Option<Pace>, node: &NodeStatus, peer: &PeerStatus) -> Vec<Cell> {
+    vec![
+        right(node.process.to_string()),
+        Cell::new(peer.address),
+        Cell::new(&peer.phase),
+        right(number(peer.srtt_ns.map(|ns| ns as f64 / 1e3), 0)),
+        bytes(pace.map(|pace| pace.sent)),
+        bytes(pace.map(|pace| pace.received)),
+        bytes(Some(peer.window_bytes as f64)),
+        bytes(Some(peer.in_flight_bytes as f64)),
+        bytes(Some(peer.queued_bytes as f64)),
+        bytes(Some(peer.unread_bytes as f64)),
+        right(number(pace.map(|pace| pace.lost), 0)),
+        right(peer.counters.packets_lost.to_string()),
+        right(peer.rate.map_or_else(dash, rate)),
+    ]
+}
+
+fn rate(limit: RateLimit) -> String {
+    match limit.bytes_per_s {
+        0 => "stopped".to_owned(),
+        rate => format!("{}/s", human_bytes(rate as f64)),
+    }
+}
+
+/// Datagrams that were of no use: damaged, forged, or of sessions that are none.
+fn dropped(node: &NodeStatus) -> u64 {
+    let counters = &node.counters;
+    [
+        counters.malformed,
+        counters.corrupted,
+        counters.unknown_session,
+        counters.foreign_version,
+        counters.strange_keys,
+        counters.strangers,
+        counters.unsealed,
+        counters.sealed_unread,
+        counters.limited,
+    ]
+    .iter()
+    .sum()
+}
+
+fn furthest_behind(group: &GroupStatus) -> String {
+    let behind = group.members.iter().filter(|member| member.active && member.symbols_behind > 0);
+    let last = behind.max_by_key(|member| member.symbols_behind);
+    last.map_or_else(dash, |member| format!("{} by {} packets", member.address, member.symbols_behind))
+}
+
+/// What a second brought, between two looks at the same session.
+fn pace(before: (Moved, u64), now: (Moved, u64)) -> Option<Pace> {
+    let seconds = now.1.checked_sub(before.1).filter(|ms| *ms > 0)? as f64 / 1e3;
+    let per_s = |of: fn(&Moved) -> u64| of(&now.0).saturating_sub(of(&before.0)) as f64 / seconds;
+    Some(Pace {
+        sent: per_s(|moved| moved.sent),
+        received: per_s(|moved| moved.received),
+        lost: per_s(|moved| moved.lost),
+    })
+}
+
+fn bytes(bytes: Option<f64>) -> Cell {
+    right(bytes.map_or_else(dash, |bytes| human_bytes(bytes.round())))
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_header(header);
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn peer(number: u64, sent: u64) -> serde_json::Value {
+        let mut counters = serde_json::Map::new();
+        for name in [
+            "packets_sent",
+            "packets_received",
+            "bytes_received",
+            "messages_sent",
+            "messages_received",
+            "recoveries",
+            "retransmissions",
+            "probes",
+            "excess",
+            "duplicates",
+            "ecn_marks",
+            "packets_lost",
+        ] {
+            counters.insert(name.to_owned(), json!(0));
+        }
+        counters.insert("bytes_sent".to_owned(), json!(sent));
+        json!({
+            "peer": number, "address": format!("10.0.0.{number}:7000"), "incarnation": null, "phase": "open",
+            "srtt_ns": 1_500_000, "min_rtt_ns": null, "rtt_var_ns": 0, "window_bytes": 12_000,
+            "in_flight_bytes": 0, "credit_bytes": 0, "rate": {"bytes_per_s": 0, "burst_bytes": 0}, "rate_set": null,
+            "weight": 100, "queued_messages": 0, "queued_bytes": 0, "unread_bytes": 0, "datagram_bytes": 1_200,
+            "relays": 0, "counters": counters,
+        })
+    }
+
+    /// Three sessions, of which each has sent so much by then.
+    fn seen(uptime_ms: u64, sent: [u64; 3]) -> Seen {
+        let mut counters = serde_json::Map::new();
+        for name in [
+            "datagrams",
+            "malformed",
+            "corrupted",
+            "unknown_session",
+            "foreign_version",
+            "refused_sessions",
+            "crowds",
+            "overruns",
+            "suppressed_replies",
+            "strange_keys",
+            "strangers",
+            "unsealed",
+            "repeated_group_packets",
+            "sealed_unread",
+            "limited",
+            "retries",
+            "dropped_events",
+        ] {
+            counters.insert(name.to_owned(), json!(1));
+        }
+        let peers: Vec<_> = sent.iter().zip(1..).map(|(sent, number)| peer(number, *sent)).collect();
+        let mut seen = Seen::default();
+        let node = json!({
+            "process": 4711, "command": "solver", "address": "10.0.0.9:7000", "incarnation": "00", "drive": "inline",
+            "uptime_ms": uptime_ms, "sealed": true, "counters": counters, "peers": peers, "groups": [],
+            "memberships": [],
+        });
+        seen.nodes.push(serde_json::from_value(node).unwrap());
+        seen
+    }
+
+    #[test]
+    fn the_busiest_come_first_and_all_others_are_counted() {
+        let mut tables = Tables::new("/nowhere".into());
+        tables.take(seen(1_000, [0; 3]));
+        assert!(tables.whole().contains("–"), "nothing is known of a second yet");
+        tables.take(seen(3_000, [4_096, 40_960, 409_600]));
+        let text = tables.fitting(8);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 8, "{text}");
+        assert!(
+            lines[3].contains("4711") && lines[3].contains("222 KiB") && lines[3].contains("solver"),
+            "{text}"
+        );
+        assert!(lines[6].contains("10.0.0.3:7000") && lines[6].contains("200 KiB"), "{text}");
+        assert!(lines[6].contains("1500") && lines[6].contains("stopped"), "{text}");
+        assert_eq!(lines[7], "and 2 more sessions");
+        let all = tables.whole();
+        assert!(
+            all.find("10.0.0.3") < all.find("10.0.0.2") && all.find("10.0.0.2") < all.find("10.0.0.1"),
+            "{all}"
+        );
+    }
+
+    #[test]
+    fn a_session_that_began_in_between_has_no_pace() {
+        let mut tables = Tables::new("/nowhere".into());
+        tables.take(Seen::default());
+        assert!(tables.whole().contains("DENREI_STATUS_DIRECTORY=/nowhere"));
+        tables.take(seen(1_000, [5; 3]));
+        assert!(tables.paces.is_empty());
+        // Asked twice within a millisecond.
+        tables.take(seen(1_000, [9; 3]));
+        assert!(tables.paces.is_empty());
+    }
+}

@@ -1,0 +1,185 @@
+//! What Nodes say of themselves to whoever looks from outside.
+
+use crate::common::background;
+use denrei::status::{NodeStatus, Seen, read};
+use denrei::{ChannelId, Completion, Config, Drive, GroupOptions, Node, Rate};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn told_in(directory: &Path, drive: Drive) -> Node {
+    let config = Config { status_directory: Some(directory.to_owned()), drive, ..Config::default() };
+    Node::bind("127.0.0.1:0", config).unwrap()
+}
+
+fn status_of(directory: &Path, node: &Node) -> NodeStatus {
+    let seen = read(directory).unwrap();
+    let own = |status: &NodeStatus| status.address == node.local_addr();
+    seen.nodes.into_iter().find(own).expect("it says how it is")
+}
+
+/// The only socket in the directory.
+fn socket_in(directory: &Path) -> std::path::PathBuf {
+    let mut entries = std::fs::read_dir(directory).unwrap();
+    let path = entries.next().expect("a socket").unwrap().path();
+    assert!(entries.next().is_none());
+    path
+}
+
+#[test]
+fn who_looks_from_outside_sees_what_the_application_sees() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("made/as/needed");
+    for drive in [Drive::Inline, Drive::Thread, Drive::Pipelined] {
+        let (one, two) = (told_in(&directory, drive), told_in(&directory, background()));
+        let peer = one.connect(two.local_addr()).unwrap();
+        let to = ChannelId { peer, channel: 0 };
+        one.send_with(to, vec![7; 100_000], Completion::Delivered).unwrap();
+        assert!(one.flush(peer, SOON));
+        let message = two.recv_timeout(SOON).unwrap().unwrap();
+        two.set_rate(message.channel.peer, Rate { bytes_per_s: 5_000_000, burst_bytes: 4_096 }).unwrap();
+        let until = Instant::now() + SOON;
+        while one.flow(peer).unwrap().rate.bytes_per_s != 5_000_000 {
+            assert!(Instant::now() < until, "{drive:?}: the rate does not come");
+            let _ = one.event_timeout(Duration::from_millis(10));
+        }
+        let (status, flow) = (status_of(&directory, &one), one.flow(peer).unwrap());
+        assert_eq!(status.process, std::process::id());
+        assert_eq!(status.incarnation, format!("{:?}", one.incarnation()));
+        assert_eq!(status.drive, format!("{drive:?}").to_lowercase());
+        assert!(!status.sealed && status.command.contains("nodes"), "{}", status.command);
+        let [seen] = &status.peers[..] else { panic!("{drive:?}: {:?}", status.peers) };
+        assert_eq!((seen.peer, seen.address, &*seen.phase), (peer.as_u64(), two.local_addr(), "open"));
+        assert_eq!(seen.incarnation, Some(format!("{:?}", two.incarnation())));
+        assert_eq!((seen.min_rtt_ns, seen.weight), (flow.min_rtt_ns, flow.weight));
+        assert_eq!(seen.rate.map(|rate| (rate.bytes_per_s, rate.burst_bytes)), Some((5_000_000, 4_096)));
+        assert_eq!(seen.counters.messages_sent, 1);
+        let other = status_of(&directory, &two);
+        assert_eq!(other.peers[0].rate_set.map(|rate| rate.bytes_per_s), Some(5_000_000));
+        assert!(other.counters.datagrams > 1, "{:?}", other.counters);
+        drop((one, two));
+        assert_eq!(read(&directory).unwrap(), Seen::default(), "{drive:?}");
+    }
+}
+
+#[test]
+fn all_shards_say_what_their_peers_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config {
+        status_directory: Some(directory.path().to_owned()),
+        drive: Drive::Pipelined,
+        shards: 4,
+        ..Config::default()
+    };
+    let hub = Node::bind("127.0.0.1:0", config).unwrap();
+    let spokes: Vec<_> = (0..8).map(|_| Node::bind("127.0.0.1:0", Config::default()).unwrap()).collect();
+    for spoke in &spokes {
+        let peer = spoke.connect(hub.local_addr()).unwrap();
+        spoke.send(ChannelId { peer, channel: 0 }, "here").unwrap();
+        assert!(spoke.flush(peer, SOON));
+        hub.recv_timeout(SOON).unwrap().expect("it arrives");
+    }
+    let status = status_of(directory.path(), &hub);
+    let mut seen: Vec<SocketAddr> = status.peers.iter().map(|peer| peer.address).collect();
+    let mut all: Vec<SocketAddr> = spokes.iter().map(Node::local_addr).collect();
+    seen.sort();
+    all.sort();
+    assert_eq!(seen, all);
+}
+
+#[test]
+fn groups_are_seen_at_both_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let (opener, member) = (told_in(directory.path(), background()), told_in(directory.path(), background()));
+    let address: SocketAddr = "239.255.62.1:7462".parse().unwrap();
+    let options = GroupOptions { backend: denrei::GroupBackend::Unicast, ..GroupOptions::default() };
+    let listener = member.join_group(address).unwrap();
+    let group = opener.open_group(address, &[member.local_addr()], options).unwrap();
+    let membership = listener.accept(SOON).expect("it begins");
+    group.send("one order for many").unwrap();
+    assert!(group.flush(SOON));
+    let [seen] = &status_of(directory.path(), &opener).groups[..] else { panic!("no group") };
+    assert_eq!((seen.address, seen.open, seen.messages_sent), (address, true, 1));
+    assert_eq!(seen.messages_acknowledged, 1);
+    let [of_member] = &seen.members[..] else { panic!("{:?}", seen.members) };
+    assert_eq!((of_member.address, &*of_member.path), (member.local_addr(), "unicast"));
+    let joined = status_of(directory.path(), &member).memberships;
+    assert_eq!((joined.len(), joined[0].opener), (1, opener.local_addr()));
+    assert_eq!(joined[0].group, seen.group);
+    drop(membership);
+}
+
+/// What a process leaves that was killed; what is stopped; what is not a Node's at all.
+#[test]
+fn the_dead_are_cleared_away_and_the_stopped_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name| directory.path().join(name);
+    drop(UnixListener::bind(path("1-dead.socket")).unwrap());
+    let node = told_in(directory.path(), background());
+    assert!(!path("1-dead.socket").exists(), "a Node that begins clears it away");
+    drop(UnixListener::bind(path("2-dead.socket")).unwrap());
+    let _stopped = UnixListener::bind(path("3-stopped.socket")).unwrap();
+    std::fs::write(path("4-file.socket"), "no socket at all").unwrap();
+    std::fs::write(path("notes.txt"), "of no concern").unwrap();
+    let seen = read(directory.path()).unwrap();
+    assert_eq!(seen.nodes.len(), 1);
+    assert_eq!(seen.silent, [path("3-stopped.socket")]);
+    assert!(!path("2-dead.socket").exists() && path("notes.txt").exists());
+    assert_eq!(seen.nodes[0].address, node.local_addr());
+}
+
+/// Who asks and does not read, or goes away, holds up neither the next nor the end of the Node.
+#[test]
+fn nobody_who_asks_holds_a_node_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = told_in(directory.path(), background());
+    let path = socket_in(directory.path());
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    // More peers than the socket's buffer has room to tell of.
+    for port in 1..=2_000 {
+        node.connect(SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+    }
+    let mut silent: Vec<_> = (0..2).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    drop(UnixStream::connect(&path).unwrap());
+    silent[0].write_all(b"what is said to it is of no matter").unwrap();
+    let mut answer = String::new();
+    UnixStream::connect(&path).unwrap().read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("}\n"), "whole, after those who did not read");
+    let asking = UnixStream::connect(&path).unwrap();
+    let begun = Instant::now();
+    node.peers().iter().for_each(|flow| _ = node.abort(flow.peer, 0x8000, "done"));
+    drop(node);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(!path.exists());
+    drop(asking);
+}
+
+#[test]
+fn a_directory_that_cannot_be_is_refused_with_what_to_do() {
+    let long = format!("/tmp/{}", "x".repeat(120));
+    for directory in ["/proc/denrei", "/dev/null/x", long.as_str()] {
+        let mut config = Config::default();
+        config.set("status_directory", directory).unwrap();
+        let refused = Node::bind("127.0.0.1:0", config).unwrap_err().to_string();
+        assert!(refused.contains(directory) && refused.contains("DENREI_STATUS_DIRECTORY"), "{refused}");
+    }
+    let _ = std::fs::remove_dir(long);
+}
+
+/// Whatever reads a line has it in the fields that are named.
+#[test]
+fn what_is_said_is_one_line_of_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = told_in(directory.path(), background());
+    let mut answer = String::new();
+    UnixStream::connect(socket_in(directory.path())).unwrap().read_to_string(&mut answer).unwrap();
+    assert_eq!(answer.find('\n'), Some(answer.len() - 1));
+    let status: NodeStatus = serde_json::from_str(&answer).unwrap();
+    assert_eq!(status.address, node.local_addr());
+    assert_eq!(serde_json::to_string(&status).unwrap(), answer.trim_end());
+}
