@@ -375,11 +375,14 @@ impl Peer {
         self.closing.over.as_ref()?.drain_until
     }
 
+    /// Time has come to `now`. An END that has not left by then, as this process was held up or the kernel has no room,
+    /// is still to be said.
     pub(super) fn drain(&mut self, now: Instant) {
+        let is_unsaid = self.closing.ends_due > 0;
         if let Some(over) = &mut self.closing.over
             && over.drain_until.is_some_and(|until| until <= now)
         {
-            over.drain_until = None;
+            over.drain_until = is_unsaid.then_some(now + MIN_DRAIN);
         }
     }
 

@@ -376,6 +376,23 @@ fn sides_that_end_at_once_do_not_tell_each_other_again_and_again() {
     assert_eq!(pair.tapped.len() - before, 4);
 }
 
+/// A process that is held up, or whose kernel has no room, tells the time before it sends.
+fn an_end_that_could_not_leave_for_long_is_said_all_the_same() {
+    let (mut pair, peer) = Pair::met(Config::default());
+    pair.ends[0].abort(pair.now, peer, 7, "out of patience").unwrap();
+    for _ in 0..5 {
+        pair.now += SECOND;
+        let now = pair.now;
+        pair.ends[0].handle_timeout(now);
+        assert!(pair.ends[0].poll_timeout().is_none_or(|due| due > now), "nothing is due again and again");
+    }
+    pair.run(SECOND / 10);
+    let ended = LostReason::Ended { code: 7, reason: "out of patience".to_owned() };
+    assert_eq!(pair.lost(1), [(ended, 0)]);
+    pair.run(SECOND);
+    assert_eq!(pair.ends[0].peers().count(), 0, "it is forgotten then");
+}
+
 /// A driver may tell the time again and again before it sends.
 fn a_probe_that_has_not_left_is_not_fired_again() {
     let mut pair = Pair::new(Config { max_datagram_bytes: 1472, ..Config::default() });
@@ -415,5 +432,6 @@ crate::ways::tests! { plain sealed staged => {
     an_end_is_heard_although_one_packet_is_lost,
     an_end_acknowledges_what_was_received,
     sides_that_end_at_once_do_not_tell_each_other_again_and_again,
+    an_end_that_could_not_leave_for_long_is_said_all_the_same,
     a_probe_that_has_not_left_is_not_fired_again,
 }}
