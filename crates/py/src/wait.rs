@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PySequence, PyString, PyTuple};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
 
 /// A wait is made of such ones, between which signals are looked at: Ctrl-C works.
@@ -92,22 +93,24 @@ pub(crate) fn wait<T: Send>(
 }
 
 /// What ends the waiting of something that waits by itself without the interpreter's lock: a signal whose handler
-/// raises, such as Ctrl-C, or that its call is wanted no longer.
+/// raises, such as Ctrl-C, or that its call is wanted no longer. Where several threads wait by the same, what was raised
+/// in one of them is for that one.
 #[derive(Clone, Default)]
-pub(crate) struct Signals(Arc<Mutex<Option<PyErr>>>);
+pub(crate) struct Signals(Arc<Mutex<Option<(ThreadId, PyErr)>>>);
 
 impl Signals {
     /// Looks; whether the waiting ends.
     pub fn interrupt(&self) -> bool {
         Python::attach(is_over).unwrap_or_else(|raised| {
-            *self.0.lock() = Some(raised);
+            *self.0.lock() = Some((current().id(), raised));
             true
         })
     }
 
-    /// What waited is over: what it came to, unless something raised ended it.
+    /// What waited in this thread is over: what it came to, unless something raised ended it.
     pub fn outcome<T>(&self, came: PyResult<T>) -> PyResult<T> {
-        self.0.lock().take().map_or(came, Err)
+        let raised = self.0.lock().take_if(|(thread, _)| *thread == current().id());
+        raised.map_or(came, |(_, raised)| Err(raised))
     }
 }
 
