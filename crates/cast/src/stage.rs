@@ -15,6 +15,7 @@ use crate::message::{CastId, Digest, Offer, Piece};
 use crate::pieces::{PieceSet, Range};
 use crate::place::Place;
 use blake3::Hasher;
+use denrei::PageMemory;
 use nix::fcntl::OFlag;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -396,7 +397,7 @@ impl Stage {
         let Kind::File { extents, .. } = &self.manifest.entries[entry].kind else {
             return Ok(hasher.finalize());
         };
-        let mut buffer = vec![0; VERIFY_BYTES];
+        let mut buffer = PageMemory::new(VERIFY_BYTES);
         for extent in extents {
             let mut at = 0;
             while at < extent.len {

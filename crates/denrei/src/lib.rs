@@ -72,7 +72,8 @@ pub use address::resolve;
 pub use collective::{COLLECTIVE_CHANNEL, Collective, CollectiveError};
 pub use config::{Config, Drive};
 pub use denrei_io::{
-    BackendChoice, Capabilities, IoCounters, Maker, SocketConfig, is_of_one_link, of_its_site, source_towards,
+    BackendChoice, Capabilities, IoCounters, Maker, PageMemory, SocketConfig, is_of_one_link, of_its_site,
+    source_towards,
 };
 pub use denrei_proto::group::{
     Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupFeedback, GroupId, GroupMessage,

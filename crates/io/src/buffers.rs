@@ -3,6 +3,7 @@
 //! Inputs → outputs: a size and a number → buffers plus one [`Slot`] each, which a backend fills
 //! with what it learnt about the datagram or train in that buffer.
 
+use crate::page_memory::PageMemory;
 use denrei_wire::datagram::MAX_TRAIN_BYTES;
 use denrei_wire::{DatagramMeta, Ecn, Landing};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,11 +19,17 @@ const MOST_LARGE: usize = 2;
 /// Least buffer: IPv6's smallest MTU, which every path carries.
 const MIN_BUFFER_BYTES: usize = 1_280;
 
+/// Buffers begin an odd multiple of this behind each other: none of them where a page has just begun, which the kernel
+/// may be slow to copy to, and all of them at different places of their pages, so that their first lines do not compete
+/// for the same places of a cache.
+const STEP_BYTES: usize = 256;
+
 /// Buffers to receive into; reused from call to call.
 #[derive(Debug)]
 pub struct RecvBuffers {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) bytes_each: usize,
+    /// All of them, and what is between.
+    memory: PageMemory,
+    bytes_each: usize,
     pub(crate) slots: Vec<Slot>,
     /// Buffers that [`recv_held`](crate::UdpSocket::recv_held) has filled.
     pub(crate) filled: usize,
@@ -82,12 +89,23 @@ impl RecvBuffers {
         let count = count.clamp(1, MAX_RECV_BATCH);
         let bytes_each = bytes_each.clamp(MIN_BUFFER_BYTES, MAX_TRAIN_BYTES);
         Self {
-            bytes: vec![0; count * bytes_each],
+            memory: PageMemory::new(count * stride_of(bytes_each)),
             bytes_each,
             slots: vec![Slot::EMPTY; count],
             filled: 0,
             spare: Vec::new(),
         }
+    }
+
+    /// Each of the buffers.
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        let bytes_each = self.bytes_each;
+        self.memory.chunks_exact_mut(stride_of(bytes_each)).map(move |buffer| &mut buffer[..bytes_each])
+    }
+
+    /// The first buffer.
+    pub(crate) fn first(&mut self) -> &mut [u8] {
+        &mut self.memory[..self.bytes_each]
     }
 
     /// Number of buffers.
@@ -115,13 +133,13 @@ impl RecvBuffers {
 
     /// Whether there is room for what surrounds the payloads of a train that lands elsewhere.
     pub(crate) fn has_stage(&self) -> bool {
-        self.bytes.len() >= MAX_TRAIN_BYTES
+        self.memory.len() >= MAX_TRAIN_BYTES
     }
 
     /// Where that is put.
     #[cfg(target_os = "linux")]
     pub(crate) fn stage(&mut self) -> &mut [u8] {
-        &mut self.bytes[..MAX_TRAIN_BYTES]
+        &mut self.memory[..MAX_TRAIN_BYTES]
     }
 
     /// Hands the datagrams to `handle` that were received into `landing`; returns what they were.
@@ -134,7 +152,7 @@ impl RecvBuffers {
         let meta = slot.meta();
         let segment = if slot.segment_bytes == 0 { slot.len } else { slot.segment_bytes };
         let mut delivered = Delivered { truncated: slot.truncated, ..Delivered::default() };
-        let stage = &mut self.bytes[..MAX_TRAIN_BYTES];
+        let stage = &mut self.memory[..MAX_TRAIN_BYTES];
         landing.deliver(stage, slot.len, segment, &mut self.spare, |datagram| {
             delivered.add(datagram.len());
             handle(&meta, datagram);
@@ -149,8 +167,8 @@ impl RecvBuffers {
         handle: &mut impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> Delivered {
         let slot = self.slots[index];
-        let start = index * self.bytes_each;
-        let content = &mut self.bytes[start..start + slot.len.min(self.bytes_each)];
+        let start = index * stride_of(self.bytes_each);
+        let content = &mut self.memory[start..start + slot.len.min(self.bytes_each)];
         let meta = slot.meta();
         let mut delivered = Delivered { truncated: slot.truncated, ..Delivered::default() };
         if slot.segment_bytes == 0 || slot.segment_bytes >= slot.len {
@@ -170,6 +188,11 @@ impl RecvBuffers {
         }
         delivered
     }
+}
+
+/// From the beginning of one buffer to that of the next.
+fn stride_of(bytes_each: usize) -> usize {
+    bytes_each.next_multiple_of(STEP_BYTES) | STEP_BYTES
 }
 
 /// What was handed on from one buffer.
@@ -231,7 +254,19 @@ mod tests {
     fn sizes_are_clamped() {
         assert_eq!(RecvBuffers::new(0, 0).count(), 1);
         assert_eq!(RecvBuffers::new(1000, 9).count(), MAX_RECV_BATCH);
-        assert_eq!(RecvBuffers::new(1, 0).bytes.len(), 1280);
+        assert_eq!(RecvBuffers::new(1, 0).first().len(), 1280);
         assert_eq!(RecvBuffers::default().bytes_each, 65_535);
+    }
+
+    #[test]
+    fn no_buffer_begins_where_a_page_has_just_begun() {
+        for bytes_each in [1_280, 2_000, 65_535] {
+            let mut buffers = RecvBuffers::new(MAX_RECV_BATCH, bytes_each);
+            let places: Vec<_> = buffers.each().map(|buffer| buffer.as_ptr() as usize % 4096).collect();
+            assert_eq!((places.len(), places[0]), (MAX_RECV_BATCH, 0));
+            assert!(places.iter().all(|place| place % STEP_BYTES == 0), "{places:?}");
+            let distinct: std::collections::BTreeSet<_> = places.iter().collect();
+            assert_eq!(distinct.len(), MAX_RECV_BATCH, "{places:?}");
+        }
     }
 }

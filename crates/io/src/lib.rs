@@ -34,6 +34,7 @@ mod open;
 #[cfg(target_os = "linux")]
 mod options;
 mod outcome;
+mod page_memory;
 pub mod pcap;
 mod plain;
 #[cfg(target_os = "linux")]
@@ -51,6 +52,7 @@ pub use config::{BackendChoice, Capabilities, MAX_CONNECTED_SOCKETS, SocketConfi
 pub use maker::Maker;
 pub use multicast::{is_of_one_link, of_its_site};
 pub use outcome::{DropKind, IoCounters, SendAttempt, SendHook, SendOutcome};
+pub use page_memory::PageMemory;
 pub use plain::canonical;
 pub use receiver::Receiver;
 pub use socket::{DatagramIo, UdpSocket};

@@ -110,7 +110,7 @@ pub(crate) fn receive(
     let mut controls = [const { MaybeUninit::<RecvControl>::uninit() }; MAX_RECV_BATCH];
     let mut stretches = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_RECV_BATCH];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_RECV_BATCH];
-    for (index, buffer) in buffers.bytes.chunks_exact_mut(buffers.bytes_each).take(want).enumerate() {
+    for (index, buffer) in buffers.each().take(want).enumerate() {
         stretches[index].write(libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() });
         // SAFETY: mmsghdr is plain data for which zero is valid.
         let mut entry: libc::mmsghdr = unsafe { std::mem::zeroed() };
@@ -142,8 +142,9 @@ pub(crate) fn receive_bytes(
     from: SocketAddr,
     ecn: Ecn,
 ) -> io::Result<usize> {
-    let room = buffers.bytes_each;
-    let len = raw::recv(fd, &mut buffers.bytes[..room])?;
+    let buffer = buffers.first();
+    let room = buffer.len();
+    let len = raw::recv(fd, buffer)?;
     buffers.slots[0] =
         Slot { from, at: None, ecn, len: len.min(room), segment_bytes: 0, truncated: len > room };
     Ok(1)

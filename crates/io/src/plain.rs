@@ -33,14 +33,16 @@ pub(crate) fn send_parts(
 /// Receives one datagram. A datagram that fills the buffer to the last byte counts as cut, because
 /// the standard library does not say; buffers are one maximal datagram long by default.
 pub(crate) fn receive(socket: &UdpSocket, buffers: &mut RecvBuffers) -> io::Result<usize> {
-    let (len, from) = socket.recv_from(&mut buffers.bytes[..buffers.bytes_each])?;
+    let buffer = buffers.first();
+    let room = buffer.len();
+    let (len, from) = socket.recv_from(buffer)?;
     buffers.slots[0] = Slot {
         from: canonical(from),
         at: None,
         ecn: Ecn::NotEct,
         len,
         segment_bytes: 0,
-        truncated: len == buffers.bytes_each,
+        truncated: len == room,
     };
     Ok(1)
 }

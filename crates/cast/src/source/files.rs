@@ -10,6 +10,7 @@ use crate::message::{Digest, PIECE_BYTES, piece_head};
 use crate::scan::{changed_ns, extents, mtime_ns, open};
 use blake3::Hasher;
 use bytes::Bytes;
+use denrei::PageMemory;
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -198,7 +199,7 @@ impl Files {
             return Ok(blake3::hash(&[]));
         };
         let mut hasher = Hasher::new();
-        let mut buffer = vec![0; PIECE_BYTES as usize];
+        let mut buffer = PageMemory::new(PIECE_BYTES as usize);
         for extent in extents {
             let mut at = 0;
             while at < extent.len.min(bytes) {

@@ -3,7 +3,7 @@
 //! Inputs → outputs: a stream that is read into one large buffer → whole messages, in place where
 //! they fit. A larger message is read straight into a buffer of its own, which is used again.
 
-use super::touched;
+use denrei_io::PageMemory;
 use std::io::{self, Read};
 use std::ops::Range;
 
@@ -13,10 +13,10 @@ const HEADER_BYTES: usize = 4;
 /// Takes messages off a stream.
 #[derive(Debug)]
 pub struct FrameReader {
-    buffer: Vec<u8>,
+    buffer: PageMemory,
     /// What has been read and not taken.
     unread: Range<usize>,
-    large: Vec<u8>,
+    large: PageMemory,
     /// Bytes of the large message that are there; `None`: no large message is under way.
     large_filled: Option<usize>,
     large_len: usize,
@@ -44,18 +44,19 @@ impl FrameReader {
     /// A reader with a buffer of `capacity` bytes.
     pub fn new(capacity: usize) -> Self {
         Self {
-            buffer: vec![0; capacity.max(HEADER_BYTES + 1)],
+            buffer: PageMemory::new(capacity.max(HEADER_BYTES + 1)),
             unread: 0..0,
-            large: Vec::new(),
+            large: PageMemory::new(0),
             large_filled: None,
             large_len: 0,
         }
     }
 
-    /// Has memory for messages of `size` bytes at hand.
+    /// Has memory for messages of `size` bytes at hand, which has been used before, as [`touched`](super::touched) has.
     pub fn expecting(mut self, size: usize) -> Self {
         if HEADER_BYTES + size > self.buffer.len() {
-            self.large = touched(size);
+            self.large = PageMemory::new(size);
+            self.large.fill(1);
         }
         self
     }
@@ -107,7 +108,7 @@ impl FrameReader {
 
     fn begin_large(&mut self, start: usize, len: usize) {
         if self.large.len() < len {
-            self.large.resize(len, 0);
+            self.large = PageMemory::new(len);
         }
         let there = self.unread.end - start;
         self.large[..there].copy_from_slice(&self.buffer[start..self.unread.end]);

@@ -6,6 +6,7 @@
 
 use super::{is_not_yet, poll_for};
 use anyhow::{Context, Result};
+use denrei_io::PageMemory;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg};
 use std::io::{IoSlice, IoSliceMut};
@@ -43,7 +44,7 @@ pub struct Trains {
     /// Message in one segment, bytes.
     body: usize,
     headers: Vec<[u8; SEGMENT_HEADER]>,
-    train: Vec<u8>,
+    train: PageMemory,
     control: Vec<u8>,
 }
 
@@ -68,7 +69,7 @@ impl Trains {
         Self {
             body: packet.min(SEGMENT_BYTES) - SEGMENT_HEADER,
             headers: vec![[0; SEGMENT_HEADER]; SEGMENTS_PER_CALL],
-            train: vec![0; 1 << 16],
+            train: PageMemory::new(1 << 16),
             control: nix::cmsg_space!(i32),
         }
     }

@@ -8,6 +8,7 @@ use super::{Endpoint, Incoming, Link, PATIENCE, is_not_yet, poll_for, polls};
 use crate::bench::control::{Bench, Job};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use denrei_io::PageMemory;
 use nix::sys::socket::{MsgFlags, getsockopt, setsockopt, sockopt};
 use socket2::SockRef;
 use std::collections::VecDeque;
@@ -64,7 +65,11 @@ impl Endpoint for UdpEndpoint {
         }
         let packet = one_packet(&socket, other);
         if job.size <= packet {
-            return Ok(Box::new(Datagrams { socket, scratch: vec![0; job.size.max(1)], polls: polls(&job) }));
+            return Ok(Box::new(Datagrams {
+                socket,
+                scratch: PageMemory::new(job.size.max(1)),
+                polls: polls(&job),
+            }));
         }
         take_trains(&socket)?;
         Ok(Box::new(Segments::new(socket, packet, &job)))
@@ -90,7 +95,7 @@ pub(super) fn one_packet(socket: &UdpSocket, other: &SocketAddr) -> usize {
 /// One datagram per message.
 struct Datagrams {
     socket: UdpSocket,
-    scratch: Vec<u8>,
+    scratch: PageMemory,
     polls: bool,
 }
 
