@@ -98,6 +98,7 @@ impl RecvBuffers {
     }
 
     /// Each of the buffers.
+    #[cfg(any(target_os = "linux", test))]
     pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let bytes_each = self.bytes_each;
         self.memory.chunks_exact_mut(stride_of(bytes_each)).map(move |buffer| &mut buffer[..bytes_each])
