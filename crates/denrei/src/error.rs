@@ -58,10 +58,7 @@ pub enum BindError {
         source: io::Error,
     },
     /// The directory where Nodes tell of their status cannot be used.
-    #[error(
-        "cannot listen in {directory}: {source} (name a directory that this user can write to, with a path of at most \
-         60 characters, as status_directory or DENREI_STATUS_DIRECTORY)"
-    )]
+    #[error("cannot listen in {directory}: {source}{}", advice_on_directory(.source))]
     StatusDirectory {
         /// The directory.
         directory: std::path::PathBuf,
@@ -92,6 +89,22 @@ fn advice_on(addr: SocketAddr, error: &io::Error) -> String {
         true => format!(" ({})", ConnectError::NoInterface(addr)),
         false => advice(error).to_owned(),
     }
+}
+
+/// What to do where a Node cannot tell of its status.
+fn advice_on_directory(error: &io::Error) -> &'static str {
+    match advice(error) {
+        advice if is_short_of(error) => advice,
+        _ => {
+            " (name a directory that this user can write to, with a path of at most 60 characters, as status_directory \
+             or DENREI_STATUS_DIRECTORY)"
+        }
+    }
+}
+
+/// Whether it is threads or descriptors that the system has none of, wherever they were for.
+fn is_short_of(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock || matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
 /// What to do about a refusal.

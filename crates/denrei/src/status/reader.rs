@@ -24,7 +24,8 @@ const MOST_BYTES: usize = 256 << 20;
 pub struct Seen {
     /// What the Nodes say, by process and incarnation.
     pub nodes: Vec<NodeStatus>,
-    /// Sockets at which nobody answers within a second: processes that are stopped, or another user's.
+    /// Sockets at which nobody answers within a second, or with what is no [`NodeStatus`]: processes that are stopped,
+    /// or another user's, or another version's.
     pub silent: Vec<PathBuf>,
 }
 
@@ -45,24 +46,34 @@ pub fn read(directory: &Path) -> io::Result<Seen> {
         }
     }
     let until = Instant::now() + PATIENCE;
+    let mut unclear = Vec::new();
     while !asked.is_empty() && Instant::now() < until {
         let mut moved = false;
-        asked.retain_mut(|node| match node.take() {
-            Ok(0) => {
-                seen.nodes.extend(node.status());
-                false
+        asked.retain_mut(|node| {
+            match node.take() {
+                Ok(count) if count > 0 => {
+                    moved = true;
+                    return true;
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return true;
+                }
+                Ok(_) => match node.status() {
+                    Some(status) => seen.nodes.push(status),
+                    None => unclear.push(std::mem::take(&mut node.path)),
+                },
+                Err(_) => unclear.push(std::mem::take(&mut node.path)),
             }
-            Ok(_) => {
-                moved = true;
-                true
-            }
-            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+            false
         });
         if !moved {
             std::thread::sleep(NAP);
         }
     }
+    // A Node that ended meanwhile has taken its socket along.
+    seen.silent.extend(unclear.into_iter().filter(|path| path.exists()));
     seen.silent.extend(asked.into_iter().map(|node| node.path));
+    seen.silent.sort();
     seen.nodes
         .sort_by(|one, other| (one.process, &one.incarnation).cmp(&(other.process, &other.incarnation)));
     Ok(seen)

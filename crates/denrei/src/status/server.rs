@@ -14,14 +14,15 @@ use denrei_io::{Waiter, Waker};
 use denrei_proto::EndpointCounters;
 use denrei_wire::Incarnation;
 use std::fs::Permissions;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Of a command so many characters are told.
 const MOST_COMMAND: usize = 80;
+
+/// Digest of the directory that this process cleared last; 0: of none yet. No lock, as a child may be forked meanwhile.
+static CLEARED: AtomicU64 = AtomicU64::new(0);
 
 /// What does not change about a Node.
 pub(crate) struct About {
@@ -51,8 +55,11 @@ impl StatusServer {
     pub fn start(directory: &Path, about: About, shards: &Shards) -> Result<Self, BindError> {
         let wrong = |source| BindError::StatusDirectory { directory: directory.to_owned(), source };
         let socket = OwnSocket::bind(directory, about.incarnation).map_err(wrong)?;
-        // Those of processes that were killed would be more and more.
-        remove_dead(directory);
+        // Those of processes that were killed would be more and more. It asks all that are there, which takes long where
+        // one process has hundreds of Nodes: the first of them is enough.
+        if CLEARED.swap(digest(directory), Ordering::Relaxed) != digest(directory) {
+            remove_dead(directory);
+        }
         let waiter = Waiter::new().map_err(wrong)?;
         let waker = waiter.waker();
         let shards = shards.all().cloned().collect();
@@ -103,6 +110,10 @@ impl Server {
     /// Writes the status to whoever has asked, as far as it is read.
     fn answer(&self, mut stream: &UnixStream) -> io::Result<()> {
         stream.set_nonblocking(true)?;
+        // A Node that begins looks only whether somebody listens, and has gone: for it the sessions are not gone through.
+        if stream.write(&[]).is_err() {
+            return Ok(());
+        }
         let mut line = serde_json::to_vec(&self.status())?;
         line.push(b'\n');
         let (until, mut rest) = (Instant::now() + PATIENCE, &line[..]);
@@ -157,6 +168,12 @@ impl Server {
     }
 }
 
+fn digest(directory: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    directory.hash(&mut hasher);
+    hasher.finish() | 1
+}
+
 /// The name of the program, without its folder, and its arguments.
 fn command() -> String {
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
@@ -179,6 +196,8 @@ impl OwnSocket {
         let path = directory.join(name).with_extension(EXTENSION);
         // Nobody takes it for a dead Node's before it is listened at.
         let unborn = path.with_extension("new");
+        // It is the longer name, and one that is too long for a socket is given away all the same.
+        UnixAddr::from_pathname(&path)?;
         let listener = UnixListener::bind(&unborn)?;
         // The directory may have been there before, for all to enter.
         let born = std::fs::set_permissions(&unborn, Permissions::from_mode(0o600))

@@ -133,6 +133,38 @@ fn the_dead_are_cleared_away_and_the_stopped_named() {
     assert_eq!(seen.nodes[0].address, node.local_addr());
 }
 
+/// What listens there and is no Node of this version is named as well, and nothing that it says does harm.
+#[test]
+fn who_answers_with_something_else_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = told_in(directory.path(), background());
+    let mut line = String::new();
+    UnixStream::connect(socket_in(directory.path())).unwrap().read_to_string(&mut line).unwrap();
+    let half = &line[..line.len() / 2];
+    let older = line.replace("\"sealed\":false,", "");
+    let newer = line.replace("\"sealed\":false,", "\"sealed\":false,\"more\":[1],");
+    let others = [
+        ("1-half", half),
+        ("2-nonsense", "hello\n"),
+        ("3-older", &older),
+        ("4-nothing", ""),
+        ("5-newer", &newer),
+    ];
+    let mut paths = Vec::new();
+    let answers = others.iter().map(|(name, answer)| {
+        paths.push(directory.path().join(name).with_extension("socket"));
+        let listener = UnixListener::bind(paths.last().unwrap()).unwrap();
+        let answer = (*answer).to_owned();
+        std::thread::spawn(move || listener.accept().unwrap().0.write_all(answer.as_bytes()).unwrap())
+    });
+    let answers: Vec<_> = answers.collect();
+    let seen = read(directory.path()).unwrap();
+    answers.into_iter().for_each(|answer| answer.join().unwrap());
+    assert_eq!(seen.silent, paths[..4]);
+    let addresses: Vec<_> = seen.nodes.iter().map(|status| status.address).collect();
+    assert_eq!(addresses, [node.local_addr(); 2]);
+}
+
 /// Who asks and does not read, or goes away, holds up neither the next nor the end of the Node.
 #[test]
 fn nobody_who_asks_holds_a_node_up() {
@@ -171,6 +203,23 @@ fn a_directory_that_cannot_be_is_refused_with_what_to_do() {
     let _ = std::fs::remove_dir(long);
 }
 
+/// The name under which a socket is made is shorter than the one that it is given away by.
+#[test]
+fn a_node_listens_where_it_can_be_reached_or_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path().as_os_str().len() + 1;
+    let mut refused = 0;
+    for length in 60.max(base + 1)..90 {
+        let directory = directory.path().join("x".repeat(length - base));
+        let config = Config { status_directory: Some(directory.clone()), ..Config::default() };
+        match Node::bind("127.0.0.1:0", config) {
+            Ok(node) => assert_eq!(status_of(&directory, &node).address, node.local_addr(), "{length}"),
+            Err(_) => refused += 1,
+        }
+    }
+    assert!((10..30).contains(&refused), "{refused}");
+}
+
 /// Whatever reads a line has it in the fields that are named.
 #[test]
 fn what_is_said_is_one_line_of_json() {
@@ -182,4 +231,19 @@ fn what_is_said_is_one_line_of_json() {
     let status: NodeStatus = serde_json::from_str(&answer).unwrap();
     assert_eq!(status.address, node.local_addr());
     assert_eq!(serde_json::to_string(&status).unwrap(), answer.trim_end());
+}
+
+/// To begin, a Node looks whether those that are there are dead; if each did, so many would take seconds.
+#[test]
+fn hundreds_of_nodes_of_a_process_do_not_ask_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(directory.path().join("1-asked.socket")).unwrap();
+    let first = told_in(directory.path(), Drive::Inline);
+    listener.accept().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    // Tests beside this one, whose directories are others, may come in between.
+    let _others: Vec<_> = (0..64).map(|_| told_in(directory.path(), Drive::Inline)).collect();
+    let asked = std::iter::from_fn(|| listener.accept().ok()).count();
+    assert!(asked < 32, "{asked}");
+    drop(first);
 }

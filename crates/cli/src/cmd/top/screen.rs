@@ -1,4 +1,5 @@
-//! Where tables are shown that change: in place on a terminal, one after the other elsewhere.
+//! Where tables are shown that change: in place on a terminal, one after the other elsewhere and on one that
+//! knows no such thing (`TERM=dumb`).
 
 use super::tables::Tables;
 use console::Term;
@@ -20,7 +21,8 @@ pub struct Screen {
 
 impl Screen {
     pub fn open() -> Self {
-        let terminal = Some(Term::stdout()).filter(Term::is_term);
+        let is_dumb = std::env::var_os("TERM").is_some_and(|kind| kind == "dumb");
+        let terminal = Some(Term::stdout()).filter(|terminal| terminal.is_term() && !is_dumb);
         if terminal.is_some() {
             text(ENTER);
         }

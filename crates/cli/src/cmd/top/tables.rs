@@ -81,6 +81,9 @@ impl Tables {
     /// As many sessions as there is room for on so many lines, and all the rest.
     pub fn fitting(&self, lines: usize) -> String {
         let mut text = self.headline();
+        if self.seen.nodes.is_empty() && !self.seen.silent.is_empty() {
+            return text;
+        }
         if self.seen.nodes.is_empty() {
             return text
                 + "\nno node tells of itself there (yet): start programs in an environment with\n"
@@ -132,7 +135,7 @@ impl Tables {
                 bytes(Some(sum(|peer| peer.queued_bytes) as f64)),
                 bytes(Some(sum(|peer| peer.unread_bytes) as f64)),
                 right(dropped(node).to_string()),
-                Cell::new(&node.command),
+                Cell::new(visible(&node.command)),
             ]);
         }
         table
@@ -226,6 +229,11 @@ fn rate(limit: RateLimit) -> String {
         0 => "stopped".to_owned(),
         rate => format!("{}/s", human_bytes(rate as f64)),
     }
+}
+
+/// What others name themselves, without what would break a line or give the terminal orders.
+fn visible(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// Datagrams that were of no use: damaged, forged, or of sessions that are none.
@@ -362,6 +370,26 @@ mod tests {
             all.find("10.0.0.3") < all.find("10.0.0.2") && all.find("10.0.0.2") < all.find("10.0.0.1"),
             "{all}"
         );
+    }
+
+    #[test]
+    fn a_command_gives_the_terminal_no_orders() {
+        let mut tables = Tables::new("/nowhere".into());
+        let mut hostile = seen(1_000, [0; 3]);
+        hostile.nodes[0].command = "sh -c\n\u{1b}[2Jecho\tyes".to_owned();
+        tables.take(hostile);
+        let text = tables.whole();
+        assert!(text.contains("sh -c\u{fffd}\u{fffd}[2Jecho\u{fffd}yes"), "{text}");
+        assert!(!text.contains(|sign: char| sign.is_control() && sign != '\n'), "{text}");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_not_told_to_be_started() {
+        let mut tables = Tables::new("/nowhere".into());
+        let mut stopped = Seen::default();
+        stopped.silent.push("/nowhere/1-00.socket".into());
+        tables.take(stopped);
+        assert_eq!(tables.whole(), "/nowhere: 0 nodes, and 1 that does not answer\n");
     }
 
     #[test]
