@@ -120,6 +120,9 @@ pub struct GroupStatus {
     pub queued_bytes: u64,
     /// Bytes that may be under way.
     pub window_bytes: u64,
+    /// Bytes sent to the group's address, or with the unicast backend to each member, UDP payload; what goes by the tree
+    /// is counted by the sessions.
+    pub bytes_sent: u64,
     /// Symbols sent again, to the group's address or to one member.
     pub repairs: u64,
     /// Its members.
@@ -240,6 +243,7 @@ impl From<Group> for GroupStatus {
             messages_acknowledged: group.messages_acknowledged,
             queued_bytes: group.queued_bytes,
             window_bytes: group.window_bytes,
+            bytes_sent: group.counters.bytes_sent,
             repairs: group.counters.multicast_repairs + group.counters.unicast_repairs,
             members: group.members.into_iter().map(MemberStatus::from).collect(),
         }

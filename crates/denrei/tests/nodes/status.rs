@@ -3,7 +3,7 @@
 use crate::common::background;
 use denrei::status::{NodeStatus, Seen, read};
 use denrei::{ChannelId, Completion, Config, Drive, GroupOptions, Node, Rate};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -106,6 +106,7 @@ fn groups_are_seen_at_both_ends() {
     let [seen] = &status_of(directory.path(), &opener).groups[..] else { panic!("no group") };
     assert_eq!((seen.address, seen.open, seen.messages_sent), (address, true, 1));
     assert_eq!(seen.messages_acknowledged, 1);
+    assert!(seen.bytes_sent > 18, "{}", seen.bytes_sent);
     let [of_member] = &seen.members[..] else { panic!("{:?}", seen.members) };
     assert_eq!((of_member.address, &*of_member.path), (member.local_addr(), "unicast"));
     let joined = status_of(directory.path(), &member).memberships;
@@ -246,4 +247,17 @@ fn hundreds_of_nodes_of_a_process_do_not_ask_each_other() {
     let asked = std::iter::from_fn(|| listener.accept().ok()).count();
     assert!(asked < 32, "{asked}");
     drop(first);
+}
+
+#[test]
+fn what_the_process_is_short_of_is_no_matter_of_the_directory() {
+    let refused =
+        |source| denrei::BindError::StatusDirectory { directory: "/somewhere".into(), source }.to_string();
+    // EMFILE is 24 on Linux and macOS.
+    let descriptors = refused(std::io::Error::from_raw_os_error(24));
+    assert!(descriptors.contains("ulimit -n") && !descriptors.contains("name a directory"), "{descriptors}");
+    let threads = refused(ErrorKind::WouldBlock.into());
+    assert!(threads.contains("ulimit -u") && !threads.contains("name a directory"), "{threads}");
+    let denied = refused(ErrorKind::PermissionDenied.into());
+    assert!(denied.contains("name a directory"), "{denied}");
 }

@@ -39,15 +39,26 @@ pub struct Tables {
     /// By node and peer: what was moved, and at which of the node's milliseconds.
     before: HashMap<(String, u64), (Moved, u64)>,
     paces: HashMap<(String, u64), Pace>,
+    /// The same by node and group: bytes sent, and at which of the node's milliseconds.
+    groups_before: HashMap<(String, String), (Moved, u64)>,
+    group_paces: HashMap<(String, String), Pace>,
 }
 
 impl Tables {
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, seen: Seen::default(), before: HashMap::new(), paces: HashMap::new() }
+        Self {
+            directory,
+            seen: Seen::default(),
+            before: HashMap::new(),
+            paces: HashMap::new(),
+            groups_before: HashMap::new(),
+            group_paces: HashMap::new(),
+        }
     }
 
     /// Takes in another look.
     pub fn take(&mut self, seen: Seen) {
+        self.take_groups(&seen);
         let mut now = HashMap::new();
         self.paces.clear();
         for node in &seen.nodes {
@@ -67,6 +78,27 @@ impl Tables {
             }
         }
         (self.before, self.seen) = (now, seen);
+    }
+
+    fn take_groups(&mut self, seen: &Seen) {
+        let mut now = HashMap::new();
+        self.group_paces.clear();
+        for node in &seen.nodes {
+            for group in &node.groups {
+                let key = (node.incarnation.clone(), group.group.clone());
+                let moved = (Moved { sent: group.bytes_sent, ..Moved::default() }, node.uptime_ms);
+                let before = self.groups_before.get(&key).copied();
+                if let Some(pace) = before.and_then(|before| pace(before, moved)) {
+                    self.group_paces.insert(key.clone(), pace);
+                }
+                now.insert(key, moved);
+            }
+        }
+        self.groups_before = now;
+    }
+
+    fn group_pace(&self, node: &NodeStatus, group: &GroupStatus) -> Option<Pace> {
+        self.group_paces.get(&(node.incarnation.clone(), group.group.clone())).copied()
     }
 
     fn pace(&self, node: &NodeStatus, peer: &PeerStatus) -> Option<Pace> {
@@ -117,8 +149,9 @@ impl Tables {
             "command",
         ]);
         for node in &self.seen.nodes {
-            let paces = node.peers.iter().filter_map(|peer| self.pace(node, peer));
-            let pace = paces.reduce(|sum, more| Pace {
+            let sessions = node.peers.iter().filter_map(|peer| self.pace(node, peer));
+            let groups = node.groups.iter().filter_map(|group| self.group_pace(node, group));
+            let pace = sessions.chain(groups).reduce(|sum, more| Pace {
                 sent: sum.sent + more.sent,
                 received: sum.received + more.received,
                 lost: sum.lost + more.lost,
@@ -147,6 +180,7 @@ impl Tables {
             "group",
             "members",
             "lagging",
+            "out/s",
             "sent",
             "all have",
             "queued",
@@ -161,6 +195,7 @@ impl Tables {
                     Cell::new(group.address),
                     right(active().count().to_string()),
                     right(active().filter(|member| member.lagging).count().to_string()),
+                    bytes(self.group_pace(node, group).map(|pace| pace.sent)),
                     right(group.messages_sent.to_string()),
                     right(group.messages_acknowledged.to_string()),
                     bytes(Some(group.queued_bytes as f64)),
@@ -370,6 +405,24 @@ mod tests {
             all.find("10.0.0.3") < all.find("10.0.0.2") && all.find("10.0.0.2") < all.find("10.0.0.1"),
             "{all}"
         );
+    }
+
+    #[test]
+    fn what_goes_to_groups_is_of_what_a_node_sends() {
+        let mut tables = Tables::new("/nowhere".into());
+        for (uptime_ms, bytes_sent) in [(1_000, 1 << 20), (2_000, 11 << 20)] {
+            let mut look = seen(uptime_ms, [0, 0, 2 << 10]);
+            let group = json!({
+                "group": "01", "address": "239.1.2.3:7000", "open": true, "messages_sent": 3,
+                "messages_acknowledged": 2, "queued_bytes": 0, "window_bytes": 0, "bytes_sent": bytes_sent,
+                "repairs": 0, "members": [],
+            });
+            look.nodes[0].groups.push(serde_json::from_value(group).unwrap());
+            tables.take(look);
+        }
+        let text = tables.whole();
+        let rate_in = |what: &str| text.lines().any(|line| line.contains(what) && line.contains("10 MiB"));
+        assert!(rate_in("solver") && rate_in("239.1.2.3"), "{text}");
     }
 
     #[test]
