@@ -18,6 +18,11 @@ use std::net::SocketAddr;
 /// How the name of a Node's socket ends; while it is made it ends otherwise.
 const EXTENSION: &str = "socket";
 
+/// How the names of the sockets of this process's Nodes begin.
+fn own_prefix() -> String {
+    format!("{}-", std::process::id())
+}
+
 /// A Node, all its peers and groups, as of the moment it was asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]

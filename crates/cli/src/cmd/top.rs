@@ -21,7 +21,7 @@ use tables::Tables;
 /// Nodes tell of themselves if they are started with the setting `status_directory`, or in an environment where
 /// DENREI_STATUS_DIRECTORY names a directory, programs that know nothing of it included:
 ///
-///     export DENREI_STATUS_DIRECTORY=/dev/shm/denrei-status
+///     export DENREI_STATUS_DIRECTORY=/dev/shm/denrei-$USER
 ///
 /// in the shells where they and this command are started. What a second brings is the difference between two looks.
 /// The busiest sessions come first. Nothing is gathered while nobody looks.
@@ -52,7 +52,7 @@ impl TopCommand {
         let directory = directory.ok_or_else(|| {
             wrong_arguments(format!(
                 "where nodes tell of themselves is not known: name the directory by --directory or {STATUS_DIRECTORY}, \
-                 and have programs started with the same {STATUS_DIRECTORY}, such as /dev/shm/denrei-status"
+                 and have programs started with the same {STATUS_DIRECTORY}, such as /dev/shm/denrei-$USER"
             ))
         })?;
         let look = || read(&directory).with_context(|| format!("cannot look into {}", directory.display()));

@@ -3,7 +3,7 @@
 //! Inputs → outputs: a directory → what each Node there says, and which say nothing. All are asked at once, and those
 //! that are stopped are not waited for any longer than [`PATIENCE`] together. The socket of a dead one is removed.
 
-use super::{EXTENSION, NodeStatus};
+use super::{EXTENSION, NodeStatus, own_prefix};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -79,9 +79,12 @@ pub fn read(directory: &Path) -> io::Result<Seen> {
     Ok(seen)
 }
 
-/// Removes what processes have left that were killed.
+/// Removes what other processes have left that were killed. Those of this one live, and may be hundreds.
 pub(super) fn remove_dead(directory: &Path) {
-    for path in sockets(directory).unwrap_or_default() {
+    let own = own_prefix();
+    let is_own =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&own));
+    for path in sockets(directory).unwrap_or_default().into_iter().filter(|path| !is_own(path)) {
         if Asked::ask(&path).is_err_and(|error| is_dead(&error)) {
             // Another may have been faster.
             let _ = std::fs::remove_file(&path);

@@ -4,7 +4,7 @@
 //! who reads slowly, or not at all, is waited for any longer than [`PATIENCE`], nor when the Node ends.
 
 use super::reader::remove_dead;
-use super::{EXTENSION, MembershipStatus, NodeStatus, PeerStatus, hexadecimal};
+use super::{EXTENSION, MembershipStatus, NodeStatus, PeerStatus, hexadecimal, own_prefix};
 use crate::config::Drive;
 use crate::error::BindError;
 use crate::host::make_directory;
@@ -14,7 +14,6 @@ use denrei_io::{Waiter, Waker};
 use denrei_proto::EndpointCounters;
 use denrei_wire::Incarnation;
 use std::fs::Permissions;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -22,7 +21,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -32,9 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Of a command so many characters are told.
 const MOST_COMMAND: usize = 80;
-
-/// Digest of the directory that this process cleared last; 0: of none yet. No lock, as a child may be forked meanwhile.
-static CLEARED: AtomicU64 = AtomicU64::new(0);
 
 /// What does not change about a Node.
 pub(crate) struct About {
@@ -55,11 +51,8 @@ impl StatusServer {
     pub fn start(directory: &Path, about: About, shards: &Shards) -> Result<Self, BindError> {
         let wrong = |source| BindError::StatusDirectory { directory: directory.to_owned(), source };
         let socket = OwnSocket::bind(directory, about.incarnation).map_err(wrong)?;
-        // Those of processes that were killed would be more and more. It asks all that are there, which takes long where
-        // one process has hundreds of Nodes: the first of them is enough.
-        if CLEARED.swap(digest(directory), Ordering::Relaxed) != digest(directory) {
-            remove_dead(directory);
-        }
+        // Those of processes that were killed would be more and more.
+        remove_dead(directory);
         let waiter = Waiter::new().map_err(wrong)?;
         let waker = waiter.waker();
         let shards = shards.all().cloned().collect();
@@ -168,12 +161,6 @@ impl Server {
     }
 }
 
-fn digest(directory: &Path) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    directory.hash(&mut hasher);
-    hasher.finish() | 1
-}
-
 /// The name of the program, without its folder, and its arguments.
 fn command() -> String {
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
@@ -192,7 +179,7 @@ struct OwnSocket {
 impl OwnSocket {
     fn bind(directory: &Path, incarnation: Incarnation) -> io::Result<Self> {
         make_directory(directory)?;
-        let name = format!("{}-{}", std::process::id(), hexadecimal(incarnation.0));
+        let name = format!("{}{}", own_prefix(), hexadecimal(incarnation.0));
         let path = directory.join(name).with_extension(EXTENSION);
         // Nobody takes it for a dead Node's before it is listened at.
         let unborn = path.with_extension("new");
@@ -203,6 +190,8 @@ impl OwnSocket {
         let born = std::fs::set_permissions(&unborn, Permissions::from_mode(0o600))
             .and_then(|()| listener.set_nonblocking(true))
             .and_then(|()| std::fs::rename(&unborn, &path));
+        // The process may change its directory meanwhile.
+        let path = std::path::absolute(path)?;
         born.map(|()| Self { listener, path }).inspect_err(|_| drop(std::fs::remove_file(&unborn)))
     }
 }
