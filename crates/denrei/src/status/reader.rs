@@ -5,7 +5,9 @@
 
 use super::{EXTENSION, NodeStatus, own_prefix};
 use socket2::{Domain, SockAddr, Socket, Type};
+use std::fs::DirEntry;
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -97,14 +99,21 @@ fn is_dead(error: &io::Error) -> bool {
     error.kind() == ErrorKind::ConnectionRefused
 }
 
+/// The sockets that have names as Nodes give them. Whatever else lies there is of no concern, and stays.
 fn sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let of_nodes = paths.filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
-    Ok(of_nodes.take(MOST_NODES).collect())
+    let of_nodes = entries.filter_map(Result::ok).filter(is_of_node);
+    Ok(of_nodes.take(MOST_NODES).map(|entry| entry.path()).collect())
+}
+
+fn is_of_node(entry: &DirEntry) -> bool {
+    let name = entry.file_name();
+    let of_process = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)?.split_once('-'));
+    of_process.is_some_and(|(process, _)| process.parse::<u32>().is_ok())
+        && entry.file_type().is_ok_and(|kind| kind.is_socket())
 }
 
 /// A Node that has been asked.

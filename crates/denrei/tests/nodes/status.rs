@@ -125,12 +125,17 @@ fn the_dead_are_cleared_away_and_the_stopped_named() {
     assert!(!path("1-dead.socket").exists(), "a Node that begins clears it away");
     drop(UnixListener::bind(path("2-dead.socket")).unwrap());
     let _stopped = UnixListener::bind(path("3-stopped.socket")).unwrap();
+    // Nothing but a Node's socket is removed, whatever it is called.
     std::fs::write(path("4-file.socket"), "no socket at all").unwrap();
+    drop(UnixListener::bind(path("others.socket")).unwrap());
     std::fs::write(path("notes.txt"), "of no concern").unwrap();
     let seen = read(directory.path()).unwrap();
     assert_eq!(seen.nodes.len(), 1);
     assert_eq!(seen.silent, [path("3-stopped.socket")]);
-    assert!(!path("2-dead.socket").exists() && path("notes.txt").exists());
+    assert!(!path("2-dead.socket").exists());
+    for kept in ["4-file.socket", "others.socket", "notes.txt"] {
+        assert!(path(kept).exists(), "{kept}");
+    }
     assert_eq!(seen.nodes[0].address, node.local_addr());
 }
 
