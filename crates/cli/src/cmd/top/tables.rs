@@ -7,10 +7,12 @@ use crate::cells::{dash, human_bytes, number, right};
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, Table};
 use denrei::status::{GroupStatus, NodeStatus, PeerStatus, RateLimit, Seen};
+use derive_more::Add;
 use std::collections::HashMap;
+
 use std::path::PathBuf;
 
-/// What a session had moved at a time.
+/// What a session or a group of a node's had moved at a time, bytes and packets.
 #[derive(Clone, Copy, Default)]
 struct Moved {
     sent: u64,
@@ -19,16 +21,27 @@ struct Moved {
 }
 
 /// What a second brought, bytes and packets.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Add)]
 struct Pace {
     sent: f64,
     received: f64,
     lost: f64,
 }
 
-impl Pace {
-    fn all(self) -> f64 {
-        self.sent + self.received
+/// A session or a group, by the incarnation of its node.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Mover {
+    Session(String, u64),
+    Group(String, String),
+}
+
+impl Mover {
+    fn session(node: &NodeStatus, peer: &PeerStatus) -> Self {
+        Self::Session(node.incarnation.clone(), peer.peer)
+    }
+
+    fn group(node: &NodeStatus, group: &GroupStatus) -> Self {
+        Self::Group(node.incarnation.clone(), group.group.clone())
     }
 }
 
@@ -36,73 +49,29 @@ impl Pace {
 pub struct Tables {
     directory: PathBuf,
     seen: Seen,
-    /// By node and peer: what was moved, and at which of the node's milliseconds.
-    before: HashMap<(String, u64), (Moved, u64)>,
-    paces: HashMap<(String, u64), Pace>,
-    /// The same by node and group: bytes sent, and at which of the node's milliseconds.
-    groups_before: HashMap<(String, String), (Moved, u64)>,
-    group_paces: HashMap<(String, String), Pace>,
+    /// What was moved, and at which of the node's milliseconds.
+    before: HashMap<Mover, (Moved, u64)>,
+    paces: HashMap<Mover, Pace>,
 }
 
 impl Tables {
     pub fn new(directory: PathBuf) -> Self {
-        Self {
-            directory,
-            seen: Seen::default(),
-            before: HashMap::new(),
-            paces: HashMap::new(),
-            groups_before: HashMap::new(),
-            group_paces: HashMap::new(),
-        }
+        Self { directory, seen: Seen::default(), before: HashMap::new(), paces: HashMap::new() }
     }
 
     /// Takes in another look.
     pub fn take(&mut self, seen: Seen) {
-        self.take_groups(&seen);
-        let mut now = HashMap::new();
-        self.paces.clear();
-        for node in &seen.nodes {
-            for peer in &node.peers {
-                let key = (node.incarnation.clone(), peer.peer);
-                let counters = &peer.counters;
-                let moved = Moved {
-                    sent: counters.bytes_sent,
-                    received: counters.bytes_received,
-                    lost: counters.packets_lost,
-                };
-                let before = self.before.get(&key).copied();
-                if let Some(pace) = before.and_then(|before| pace(before, (moved, node.uptime_ms))) {
-                    self.paces.insert(key.clone(), pace);
-                }
-                now.insert(key, (moved, node.uptime_ms));
-            }
-        }
+        let now: HashMap<_, _> = seen.nodes.iter().flat_map(moved_by).collect();
+        let paces = now.iter().filter_map(|(mover, now)| {
+            let pace = pace(*self.before.get(mover)?, *now)?;
+            Some((mover.clone(), pace))
+        });
+        self.paces = paces.collect();
         (self.before, self.seen) = (now, seen);
     }
 
-    fn take_groups(&mut self, seen: &Seen) {
-        let mut now = HashMap::new();
-        self.group_paces.clear();
-        for node in &seen.nodes {
-            for group in &node.groups {
-                let key = (node.incarnation.clone(), group.group.clone());
-                let moved = (Moved { sent: group.bytes_sent, ..Moved::default() }, node.uptime_ms);
-                let before = self.groups_before.get(&key).copied();
-                if let Some(pace) = before.and_then(|before| pace(before, moved)) {
-                    self.group_paces.insert(key.clone(), pace);
-                }
-                now.insert(key, moved);
-            }
-        }
-        self.groups_before = now;
-    }
-
-    fn group_pace(&self, node: &NodeStatus, group: &GroupStatus) -> Option<Pace> {
-        self.group_paces.get(&(node.incarnation.clone(), group.group.clone())).copied()
-    }
-
-    fn pace(&self, node: &NodeStatus, peer: &PeerStatus) -> Option<Pace> {
-        self.paces.get(&(node.incarnation.clone(), peer.peer)).copied()
+    fn pace(&self, mover: &Mover) -> Option<Pace> {
+        self.paces.get(mover).copied()
     }
 
     /// All of it.
@@ -149,13 +118,8 @@ impl Tables {
             "command",
         ]);
         for node in &self.seen.nodes {
-            let sessions = node.peers.iter().filter_map(|peer| self.pace(node, peer));
-            let groups = node.groups.iter().filter_map(|group| self.group_pace(node, group));
-            let pace = sessions.chain(groups).reduce(|sum, more| Pace {
-                sent: sum.sent + more.sent,
-                received: sum.received + more.received,
-                lost: sum.lost + more.lost,
-            });
+            let pace =
+                moved_by(node).filter_map(|(mover, _)| self.pace(&mover)).reduce(|sum, more| sum + more);
             let sum = |of: fn(&PeerStatus) -> u64| node.peers.iter().map(of).sum::<u64>();
             table.add_row([
                 right(node.process.to_string()),
@@ -195,7 +159,7 @@ impl Tables {
                     Cell::new(group.address),
                     right(active().count().to_string()),
                     right(active().filter(|member| member.lagging).count().to_string()),
-                    bytes(self.group_pace(node, group).map(|pace| pace.sent)),
+                    bytes(self.pace(&Mover::group(node, group)).map(|pace| pace.sent)),
                     right(group.messages_sent.to_string()),
                     right(group.messages_acknowledged.to_string()),
                     bytes(Some(group.queued_bytes as f64)),
@@ -209,10 +173,11 @@ impl Tables {
 
     fn sessions(&self, room: usize) -> String {
         let all = self.seen.nodes.iter().flat_map(|node| node.peers.iter().map(move |peer| (node, peer)));
-        let mut all: Vec<_> = all.map(|(node, peer)| (self.pace(node, peer), node, peer)).collect();
+        let mut all: Vec<_> =
+            all.map(|(node, peer)| (self.pace(&Mover::session(node, peer)), node, peer)).collect();
         // Those that move most, and then those that have most to move.
         let weight = |(pace, _, peer): &(Option<Pace>, &NodeStatus, &PeerStatus)| {
-            (pace.map_or(0.0, Pace::all), peer.queued_bytes + peer.unread_bytes)
+            (pace.map_or(0.0, |pace| pace.sent + pace.received), peer.queued_bytes + peer.unread_bytes)
         };
         all.sort_by(|one, other| {
             weight(other).partial_cmp(&weight(one)).unwrap_or(std::cmp::Ordering::Equal)
@@ -295,7 +260,21 @@ fn furthest_behind(group: &GroupStatus) -> String {
     last.map_or_else(dash, |member| format!("{} by {} packets", member.address, member.symbols_behind))
 }
 
-/// What a second brought, between two looks at the same session.
+/// What the sessions and the groups of a node have moved.
+fn moved_by(node: &NodeStatus) -> impl Iterator<Item = (Mover, (Moved, u64))> {
+    let sessions = node.peers.iter().map(|peer| {
+        let counters = &peer.counters;
+        let (sent, received, lost) = (counters.bytes_sent, counters.bytes_received, counters.packets_lost);
+        (Mover::session(node, peer), Moved { sent, received, lost })
+    });
+    let groups = node
+        .groups
+        .iter()
+        .map(|group| (Mover::group(node, group), Moved { sent: group.bytes_sent, ..Moved::default() }));
+    sessions.chain(groups).map(|(mover, moved)| (mover, (moved, node.uptime_ms)))
+}
+
+/// What a second brought, between two looks at the same.
 fn pace(before: (Moved, u64), now: (Moved, u64)) -> Option<Pace> {
     let seconds = now.1.checked_sub(before.1).filter(|ms| *ms > 0)? as f64 / 1e3;
     let per_s = |of: fn(&Moved) -> u64| of(&now.0).saturating_sub(of(&before.0)) as f64 / seconds;
