@@ -182,7 +182,7 @@ fn nobody_who_asks_holds_a_node_up() {
     let path = socket_in(directory.path());
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     // More peers than the socket's buffer has room to tell of.
-    for port in 1..=2_000 {
+    for port in 1..=700 {
         node.connect(SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
     }
     let mut silent: Vec<_> = (0..2).map(|_| UnixStream::connect(&path).unwrap()).collect();
