@@ -6,7 +6,7 @@ use crate::tasks::{Interest, Tasks, Wakers};
 use bytes::Bytes;
 use denrei_proto::group::{GroupError, GroupId};
 use denrei_proto::seal::Seed;
-use denrei_proto::{ChannelId, Completion, Config, Endpoint, MessageId, PeerId, Place, SendError};
+use denrei_proto::{ChannelId, Completion, Config, Endpoint, FlowState, MessageId, PeerId, Place, SendError};
 use denrei_wire::Instant;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -143,6 +143,11 @@ impl Core {
             failure: None,
             send_buffer_bytes,
         }
+    }
+
+    /// The flow states of all peers (S8).
+    pub fn flows(&self) -> Vec<FlowState> {
+        self.endpoint.peers().filter_map(|peer| self.endpoint.flow(peer)).collect()
     }
 
     /// Goes on with all that another core has, and whoever waits for it there; but tasks, which are to look

@@ -10,9 +10,10 @@ mod server;
 pub use reader::{Seen, read};
 pub(crate) use server::{About, StatusServer};
 
-use denrei_proto::group::{GroupStatus as Group, MemberPath, MemberStatus as Member};
-use denrei_proto::{EndpointCounters, FlowState, PeerCounters, Phase, Rate};
+use denrei_proto::group::{GroupStatus as Group, MemberStatus as Member, MembershipStatus as Membership};
+use denrei_proto::{EndpointCounters, FlowState, PeerCounters, Rate};
 use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
 use std::net::SocketAddr;
 
 /// How the name of a Node's socket ends; while it is made it ends otherwise.
@@ -218,7 +219,7 @@ impl From<FlowState> for PeerStatus {
             peer: flow.peer.as_u64(),
             address: flow.addr,
             incarnation: flow.incarnation.map(|incarnation| hexadecimal(incarnation.0)),
-            phase: phase_name(flow.phase).to_owned(),
+            phase: name_of(flow.phase),
             srtt_ns: flow.srtt_ns,
             min_rtt_ns: flow.min_rtt_ns,
             rtt_var_ns: flow.rtt_var_ns,
@@ -262,11 +263,18 @@ impl From<Member> for MemberStatus {
             address: member.addr,
             active: member.active,
             lagging: member.lagging,
-            path: path_name(member.path).to_owned(),
+            path: name_of(member.path),
             messages_acknowledged: member.messages_acknowledged,
             symbols_behind: member.symbols_behind,
             srtt_ns: member.srtt_ns,
         }
+    }
+}
+
+impl From<Membership> for MembershipStatus {
+    fn from(membership: Membership) -> Self {
+        let Membership { group, address, opener, member } = membership;
+        Self { group: hexadecimal(group.0), address, opener, member }
     }
 }
 
@@ -279,20 +287,7 @@ fn limit(rate: Rate) -> Option<RateLimit> {
     (!rate.is_unlimited()).then_some(RateLimit { bytes_per_s, burst_bytes })
 }
 
-fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Opening => "opening",
-        Phase::Answering => "answering",
-        Phase::Open => "open",
-        Phase::Closing => "closing",
-        _ => "over",
-    }
-}
-
-fn path_name(path: MemberPath) -> &'static str {
-    match path {
-        MemberPath::Multicast => "multicast",
-        MemberPath::Unicast => "unicast",
-        _ => "relay",
-    }
+/// A value of an enum by its name, in small letters.
+fn name_of(value: impl Debug) -> String {
+    format!("{value:?}").to_lowercase()
 }

@@ -2,11 +2,9 @@
 
 use super::Node;
 use crate::address::{can_reach, lacks_interface};
-use crate::wait::Shared;
 use denrei_io::canonical;
 use denrei_proto::{ConnectError, FlowState, PeerError, PeerId, Rate};
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 impl Node {
     /// Opens a session with the Node at `addr`, or names the one there is. Returns at once:
@@ -59,11 +57,7 @@ impl Node {
 
     /// The address table (S8): every peer and its flow state, as of now.
     pub fn peers(&self) -> Vec<FlowState> {
-        let flows = |shard: &Arc<Shared>| {
-            let core = shard.core.lock();
-            core.endpoint.peers().filter_map(|peer| core.endpoint.flow(peer)).collect::<Vec<_>>()
-        };
-        self.shards().all().flat_map(flows).collect()
+        self.shards().all().flat_map(|shard| shard.core.lock().flows()).collect()
     }
 
     /// A peer's flow state (S8), `None` if the peer is not in the address table any more.

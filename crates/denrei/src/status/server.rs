@@ -4,7 +4,7 @@
 //! who reads slowly, or not at all, is waited for any longer than [`PATIENCE`], nor when the Node ends.
 
 use super::reader::remove_dead;
-use super::{EXTENSION, MembershipStatus, NodeStatus, PeerStatus, hexadecimal, own_prefix};
+use super::{EXTENSION, NodeStatus, hexadecimal, name_of, own_prefix};
 use crate::config::Drive;
 use crate::error::BindError;
 use crate::host::make_directory;
@@ -136,7 +136,7 @@ impl Server {
             address: self.about.address,
             incarnation: hexadecimal(self.about.incarnation.0),
             uptime_ms: self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
-            drive: format!("{:?}", self.about.drive).to_lowercase(),
+            drive: name_of(self.about.drive),
             sealed: self.about.sealed,
             counters,
             peers: Vec::new(),
@@ -144,18 +144,18 @@ impl Server {
             memberships: Vec::new(),
         };
         for shard in &self.shards {
-            let core = shard.core.lock();
-            let endpoint = &core.endpoint;
-            counters = counters + endpoint.counters();
-            let flows = endpoint.peers().filter_map(|peer| endpoint.flow(peer));
-            status.peers.extend(flows.map(PeerStatus::from));
-            status.groups.extend(endpoint.group_statuses().map(Into::into));
-            status.memberships.extend(endpoint.memberships().map(|membership| MembershipStatus {
-                group: hexadecimal(membership.group.0),
-                address: membership.address,
-                opener: membership.opener,
-                member: membership.member,
-            }));
+            // What is made of it is made without the lock.
+            let (counted, flows, groups, memberships) = {
+                let core = shard.core.lock();
+                let endpoint = &core.endpoint;
+                let groups: Vec<_> = endpoint.group_statuses().collect();
+                let memberships: Vec<_> = endpoint.memberships().collect();
+                (endpoint.counters(), core.flows(), groups, memberships)
+            };
+            counters = counters + counted;
+            status.peers.extend(flows.into_iter().map(Into::into));
+            status.groups.extend(groups.into_iter().map(Into::into));
+            status.memberships.extend(memberships.into_iter().map(Into::into));
         }
         NodeStatus { counters, ..status }
     }
