@@ -222,12 +222,8 @@ impl Oracle {
         let Some(remote) = remote.and_then(|incarnation| self.by_incarnation.get(&incarnation)) else {
             return Vec::new();
         };
-        let of_remote =
-            self.by_peer.range((*remote, PeerId::from_u64(0))..).take_while(|((life, _), _)| life == remote);
-        of_remote
-            .map(|(_, &number)| number)
-            .filter(|&number| self.sessions[number].remote_host == host)
-            .collect()
+        let of_hosts = self.by_hosts.get(&(self.lives[*remote].host, host)).into_iter().flatten();
+        of_hosts.copied().filter(|&number| self.sessions[number].life == *remote).collect()
     }
 
     fn explain_misfit(&self, candidates: &[SessionNo], channel: u16, number: u64, data: &[u8]) -> String {

@@ -27,7 +27,10 @@ fn group_addr() -> SocketAddr {
 }
 
 fn content(number: u64, len: usize) -> Bytes {
-    (0..len).map(|at| (at as u64 * 31 + number * 7) as u8).collect::<Vec<u8>>().into()
+    let period: Vec<u8> = (0..256).map(|at| (at * 31 + number * 7) as u8).collect();
+    let mut content = period.repeat(len.div_ceil(period.len()));
+    content.truncate(len);
+    content.into()
 }
 
 /// Takes everything, and checks it.
