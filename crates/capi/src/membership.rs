@@ -239,6 +239,8 @@ pub unsafe extern "C" fn denrei_membership_end(membership: *const denrei_members
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct denrei_membership_counters {
+    /// Bytes of the group's packets that came, UDP payload.
+    pub bytes_received: u64,
     /// Reports sent to the opener.
     pub reports: u64,
     /// Parts of messages that came twice.
@@ -251,8 +253,8 @@ pub struct denrei_membership_counters {
 
 impl From<MembershipCounters> for denrei_membership_counters {
     fn from(counters: MembershipCounters) -> Self {
-        let MembershipCounters { reports, duplicates, parities, restored } = counters;
-        Self { reports, duplicates, parities, restored }
+        let MembershipCounters { bytes_received, reports, duplicates, parities, restored } = counters;
+        Self { bytes_received, reports, duplicates, parities, restored }
     }
 }
 

@@ -135,7 +135,7 @@ static void groups(const char *address) {
   CHECK(table[0].loss <= 1 && state.symbols_sent + state.unicast_symbols > 0);
   denrei_membership_counters counted;
   OK(denrei_membership_count(memberships[0], &counted));
-  CHECK(counted.reports > 0);
+  CHECK(counted.reports > 0 && counted.bytes_received > 0);
   FAILS(denrei_membership_count(NULL, &counted), DENREI_INVALID, "membership");
   OK(denrei_membership_end(memberships[0]));
   OK(denrei_group_status(group, NULL, NULL, 0, NULL));

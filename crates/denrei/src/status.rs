@@ -169,6 +169,8 @@ pub struct MembershipStatus {
     pub opener: SocketAddr,
     /// The Node's id in it.
     pub member: u32,
+    /// Bytes of the group's packets that came, UDP payload; what comes by a tree is counted by the sessions.
+    pub bytes_received: u64,
 }
 
 /// The fields of [`PeerCounters`].
@@ -273,8 +275,8 @@ impl From<Member> for MemberStatus {
 
 impl From<Membership> for MembershipStatus {
     fn from(membership: Membership) -> Self {
-        let Membership { group, address, opener, member } = membership;
-        Self { group: hexadecimal(group.0), address, opener, member }
+        let Membership { group, address, opener, member, counters } = membership;
+        Self { group: hexadecimal(group.0), address, opener, member, bytes_received: counters.bytes_received }
     }
 }
 

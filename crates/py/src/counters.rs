@@ -72,7 +72,7 @@ pub(crate) fn io<'py>(py: Python<'py>, counters: IoCounters) -> PyResult<Bound<'
 
 /// Those of a group's member.
 pub(crate) fn membership<'py>(py: Python<'py>, counters: MembershipCounters) -> PyResult<Bound<'py, PyDict>> {
-    fields!(py, counters, MembershipCounters { reports, duplicates, parities, restored })
+    fields!(py, counters, MembershipCounters { bytes_received, reports, duplicates, parities, restored })
 }
 
 /// What the port can do.

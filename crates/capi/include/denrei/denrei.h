@@ -934,6 +934,10 @@ typedef struct {
  */
 typedef struct {
   /**
+   * Bytes of the group's packets that came, UDP payload.
+   */
+  uint64_t bytes_received;
+  /**
    * Reports sent to the opener.
    */
   uint64_t reports;

@@ -215,12 +215,18 @@ impl Membership {
         datagram: &'a mut [u8],
     ) -> Result<&'a [u8], GroupUnopened> {
         let phase = packet.flags & flags::KEY_PHASE != 0;
-        if let Some(keys) = &mut self.keys {
-            return keys.open(now, phase, packet.number, datagram);
+        let octets = datagram.len();
+        let opened = if let Some(keys) = &mut self.keys {
+            keys.open(now, phase, packet.number, datagram)
+        } else {
+            let end = octets.saturating_sub(CHECKSUM_BYTES);
+            let frames = datagram.get(GROUP_HEADER_BYTES..end);
+            frames.filter(|_| !phase && checksum::verify(datagram)).ok_or(GroupUnopened::NotGenuine)
+        };
+        if !matches!(opened, Err(GroupUnopened::NotGenuine)) {
+            self.counters.bytes_received += octets as u64;
         }
-        let end = datagram.len().saturating_sub(CHECKSUM_BYTES);
-        let frames = datagram.get(GROUP_HEADER_BYTES..end);
-        frames.filter(|_| !phase && checksum::verify(datagram)).ok_or(GroupUnopened::NotGenuine)
+        opened
     }
 
     /// Lends the memory of the message that the last packet carried a part of.
@@ -329,8 +335,8 @@ impl Membership {
 
     /// Which group it is of, and as whom.
     pub fn status(&self) -> MembershipStatus {
-        let Self { group, address, opener_addr, member, .. } = *self;
-        MembershipStatus { group, address, opener: opener_addr, member }
+        let Self { group, address, opener_addr, member, counters, .. } = *self;
+        MembershipStatus { group, address, opener: opener_addr, member, counters }
     }
 
     /// What has happened so far.

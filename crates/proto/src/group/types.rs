@@ -427,11 +427,15 @@ pub struct MembershipStatus {
     pub opener: SocketAddr,
     /// The endpoint's id in it.
     pub member: u32,
+    /// What has happened so far.
+    pub counters: MembershipCounters,
 }
 
 /// What happened at a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct MembershipCounters {
+    /// Bytes of the group's packets that came, UDP payload; what comes by a tree is counted by the sessions.
+    pub bytes_received: u64,
     /// Reports sent.
     pub reports: u64,
     /// Symbols that came twice.

@@ -1,18 +1,22 @@
 //! What nodes say, as tables: nodes, groups, and sessions, of which the busiest come first.
 //!
-//! Inputs → outputs: one look after the other → text. What a second brings is the difference between the last two looks, by
+//! Inputs → outputs: one look after the other → text. What a second brings is the difference between the last two, by
 //! the nodes' own clocks.
 
 use crate::cells::{dash, human_bytes, number, right};
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, Table};
-use denrei::status::{GroupStatus, NodeStatus, PeerStatus, RateLimit, Seen};
+use denrei::status::{GroupStatus, MembershipStatus, NodeStatus, PeerStatus, RateLimit, Seen};
 use derive_more::Add;
+use std::cmp::Reverse;
 use std::collections::HashMap;
-
 use std::path::PathBuf;
 
-/// What a session or a group of a node's had moved at a time, bytes and packets.
+/// The parts of a screen that nodes, and groups as well as memberships, have at most: one in so many lines.
+const NODES_SHARE: usize = 2;
+const GROUPS_SHARE: usize = 6;
+
+/// What a session, a group or a membership of a node's had moved at a time, bytes and packets.
 #[derive(Clone, Copy, Default)]
 struct Moved {
     sent: u64,
@@ -28,11 +32,12 @@ struct Pace {
     lost: f64,
 }
 
-/// A session or a group, by the incarnation of its node.
+/// A session, a group or a membership, by the incarnation of its node.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Mover {
     Session(String, u64),
     Group(String, String),
+    Membership(String, String, u32),
 }
 
 impl Mover {
@@ -42,6 +47,10 @@ impl Mover {
 
     fn group(node: &NodeStatus, group: &GroupStatus) -> Self {
         Self::Group(node.incarnation.clone(), group.group.clone())
+    }
+
+    fn membership(node: &NodeStatus, of: &MembershipStatus) -> Self {
+        Self::Membership(node.incarnation.clone(), of.group.clone(), of.member)
     }
 }
 
@@ -79,7 +88,8 @@ impl Tables {
         self.fitting(usize::MAX)
     }
 
-    /// As many sessions as there is room for on so many lines, and all the rest.
+    /// What there is room for on so many lines: the busiest nodes, groups and memberships in a part of them each, and
+    /// sessions in what is left.
     pub fn fitting(&self, lines: usize) -> String {
         let mut text = self.headline();
         if self.seen.nodes.is_empty() && !self.seen.silent.is_empty() {
@@ -90,10 +100,9 @@ impl Tables {
                 + "\nno node tells of itself there (yet): start programs in an environment with\n"
                 + &format!("DENREI_STATUS_DIRECTORY={}\n", self.directory.display());
         }
-        text += &format!("\n{}\n", self.nodes());
-        if self.seen.nodes.iter().any(|node| !node.groups.is_empty()) {
-            text += &format!("\n{}\n", self.groups());
-        }
+        text += &self.nodes(lines / NODES_SHARE);
+        text += &self.groups(lines / GROUPS_SHARE);
+        text += &self.memberships(lines / GROUPS_SHARE);
         // An empty line, the header, and what is said of those that are left out.
         let room = lines.saturating_sub(text.lines().count() + 3);
         text + &self.sessions(room)
@@ -112,16 +121,16 @@ impl Tables {
         format!("{}: {nodes}{silent}\n", self.directory.display())
     }
 
-    fn nodes(&self) -> Table {
-        let mut table = table([
+    fn nodes(&self, room: usize) -> String {
+        let header = [
             "pid", "address", "drive", "sealed", "peers", "out/s", "in/s", "queued", "unread", "dropped",
             "command",
-        ]);
-        for node in &self.seen.nodes {
+        ];
+        let rows = self.seen.nodes.iter().map(|node| {
             let pace =
                 moved_by(node).filter_map(|(mover, _)| self.pace(&mover)).reduce(|sum, more| sum + more);
             let sum = |of: fn(&PeerStatus) -> u64| node.peers.iter().map(of).sum::<u64>();
-            table.add_row([
+            let cells = vec![
                 right(node.process.to_string()),
                 Cell::new(node.address),
                 Cell::new(&node.drive),
@@ -133,13 +142,14 @@ impl Tables {
                 bytes(Some(sum(|peer| peer.unread_bytes) as f64)),
                 right(dropped(node).to_string()),
                 Cell::new(visible(&node.command)),
-            ]);
-        }
-        table
+            ];
+            (pace, cells)
+        });
+        fitting(header, rows.collect(), room, "nodes")
     }
 
-    fn groups(&self) -> Table {
-        let mut table = table([
+    fn groups(&self, room: usize) -> String {
+        let header = [
             "pid",
             "group",
             "members",
@@ -150,39 +160,46 @@ impl Tables {
             "queued",
             "repairs",
             "furthest behind",
-        ]);
-        for node in &self.seen.nodes {
-            for group in &node.groups {
-                let active = || group.members.iter().filter(|member| member.active);
-                table.add_row([
-                    right(node.process.to_string()),
-                    Cell::new(group.address),
-                    right(active().count().to_string()),
-                    right(active().filter(|member| member.lagging).count().to_string()),
-                    bytes(self.pace(&Mover::group(node, group)).map(|pace| pace.sent)),
-                    right(group.messages_sent.to_string()),
-                    right(group.messages_acknowledged.to_string()),
-                    bytes(Some(group.queued_bytes as f64)),
-                    right(group.repairs.to_string()),
-                    Cell::new(furthest_behind(group)),
-                ]);
-            }
-        }
-        table
+        ];
+        let all = self.seen.nodes.iter().flat_map(|node| node.groups.iter().map(move |group| (node, group)));
+        let rows = all.map(|(node, group)| {
+            let active = || group.members.iter().filter(|member| member.active);
+            let pace = self.pace(&Mover::group(node, group));
+            let cells = vec![
+                right(node.process.to_string()),
+                Cell::new(group.address),
+                right(active().count().to_string()),
+                right(active().filter(|member| member.lagging).count().to_string()),
+                bytes(pace.map(|pace| pace.sent)),
+                right(group.messages_sent.to_string()),
+                right(group.messages_acknowledged.to_string()),
+                bytes(Some(group.queued_bytes as f64)),
+                right(group.repairs.to_string()),
+                Cell::new(furthest_behind(group)),
+            ];
+            (pace, cells)
+        });
+        fitting(header, rows.collect(), room, "groups")
+    }
+
+    fn memberships(&self, room: usize) -> String {
+        let all = self.seen.nodes.iter().flat_map(|node| node.memberships.iter().map(move |of| (node, of)));
+        let rows = all.map(|(node, of)| {
+            let pace = self.pace(&Mover::membership(node, of));
+            let cells = vec![
+                right(node.process.to_string()),
+                Cell::new(of.address),
+                Cell::new(of.opener),
+                right(of.member.to_string()),
+                bytes(pace.map(|pace| pace.received)),
+            ];
+            (pace, cells)
+        });
+        fitting(["pid", "member of", "opener", "id", "in/s"], rows.collect(), room, "memberships")
     }
 
     fn sessions(&self, room: usize) -> String {
-        let all = self.seen.nodes.iter().flat_map(|node| node.peers.iter().map(move |peer| (node, peer)));
-        let mut all: Vec<_> =
-            all.map(|(node, peer)| (self.pace(&Mover::session(node, peer)), node, peer)).collect();
-        // Those that move most, and then those that have most to move.
-        let weight = |(pace, _, peer): &(Option<Pace>, &NodeStatus, &PeerStatus)| {
-            (pace.map_or(0.0, |pace| pace.sent + pace.received), peer.queued_bytes + peer.unread_bytes)
-        };
-        all.sort_by(|one, other| {
-            weight(other).partial_cmp(&weight(one)).unwrap_or(std::cmp::Ordering::Equal)
-        });
-        let mut table = table([
+        let header = [
             "pid",
             "peer",
             "phase",
@@ -196,14 +213,45 @@ impl Tables {
             "lost/s",
             "lost",
             "rate",
-        ]);
-        for (pace, node, peer) in all.iter().take(room) {
-            table.add_row(row(*pace, node, peer));
-        }
-        let more = all.len().saturating_sub(room);
-        let more = if more > 0 { format!("and {more} more sessions\n") } else { String::new() };
-        format!("\n{table}\n{more}")
+        ];
+        let all = self.seen.nodes.iter().flat_map(|node| node.peers.iter().map(move |peer| (node, peer)));
+        let mut all: Vec<_> = all.collect();
+        // Of those that move as much as each other, first who has most to move.
+        all.sort_by_key(|(_, peer)| Reverse(peer.queued_bytes + peer.unread_bytes));
+        let rows = all.into_iter().map(|(node, peer)| {
+            let pace = self.pace(&Mover::session(node, peer));
+            (pace, row(pace, node, peer))
+        });
+        let mut rows = rows.collect();
+        busiest_first(&mut rows);
+        fitting(header, rows, room, "sessions")
     }
+}
+
+/// What one moves, and its cells.
+type Row = (Option<Pace>, Vec<Cell>);
+
+/// Who moves as much as another stays behind it.
+fn busiest_first(rows: &mut Vec<Row>) {
+    let moved = |pace: &Option<Pace>| pace.map_or(0.0, |pace| pace.sent + pace.received);
+    rows.sort_by(|(one, _), (other, _)| moved(other).total_cmp(&moved(one)));
+}
+
+/// A table behind an empty line: all rows as they come if there is room for them, else those that move most, and how many
+/// more there are. Nothing, if there are none.
+fn fitting<const N: usize>(header: [&str; N], mut rows: Vec<Row>, room: usize, what: &str) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let left_out = rows.len().saturating_sub(room);
+    if left_out > 0 {
+        busiest_first(&mut rows);
+    }
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_header(header);
+    table.add_rows(rows.into_iter().take(room).map(|(_, cells)| cells));
+    let more = if left_out > 0 { format!("and {left_out} more {what}\n") } else { String::new() };
+    format!("\n{table}\n{more}")
 }
 
 fn row(pace: Option<Pace>, node: &NodeStatus, peer: &PeerStatus) -> Vec<Cell> {
@@ -260,7 +308,7 @@ fn furthest_behind(group: &GroupStatus) -> String {
     last.map_or_else(dash, |member| format!("{} by {} packets", member.address, member.symbols_behind))
 }
 
-/// What the sessions and the groups of a node have moved.
+/// What the sessions, groups and memberships of a node have moved.
 fn moved_by(node: &NodeStatus) -> impl Iterator<Item = (Mover, (Moved, u64))> {
     let sessions = node.peers.iter().map(|peer| {
         let counters = &peer.counters;
@@ -271,7 +319,11 @@ fn moved_by(node: &NodeStatus) -> impl Iterator<Item = (Mover, (Moved, u64))> {
         .groups
         .iter()
         .map(|group| (Mover::group(node, group), Moved { sent: group.bytes_sent, ..Moved::default() }));
-    sessions.chain(groups).map(|(mover, moved)| (mover, (moved, node.uptime_ms)))
+    let memberships = node.memberships.iter().map(|of| {
+        let moved = Moved { received: of.bytes_received, ..Moved::default() };
+        (Mover::membership(node, of), moved)
+    });
+    sessions.chain(groups).chain(memberships).map(|(mover, moved)| (mover, (moved, node.uptime_ms)))
 }
 
 /// What a second brought, between two looks at the same.
@@ -287,12 +339,6 @@ fn pace(before: (Moved, u64), now: (Moved, u64)) -> Option<Pace> {
 
 fn bytes(bytes: Option<f64>) -> Cell {
     right(bytes.map_or_else(dash, |bytes| human_bytes(bytes.round())))
-}
-
-fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(NOTHING).set_header(header);
-    table
 }
 
 #[cfg(test)]
@@ -402,6 +448,44 @@ mod tests {
         let text = tables.whole();
         let rate_in = |what: &str| text.lines().any(|line| line.contains(what) && line.contains("10 MiB"));
         assert!(rate_in("solver") && rate_in("239.1.2.3"), "{text}");
+    }
+
+    #[test]
+    fn what_comes_of_groups_is_of_what_a_node_receives() {
+        let mut tables = Tables::new("/nowhere".into());
+        for (uptime_ms, bytes_received) in [(1_000, 0), (2_000, 7 << 20)] {
+            let mut look = seen(uptime_ms, [0; 3]);
+            let of = json!({
+                "group": "01", "address": "239.1.2.3:7000", "opener": "10.0.0.4:7000", "member": 5,
+                "bytes_received": bytes_received,
+            });
+            look.nodes[0].memberships.push(serde_json::from_value(of).unwrap());
+            tables.take(look);
+        }
+        let text = tables.whole();
+        let rate_in = |what: &str| text.lines().any(|line| line.contains(what) && line.contains("7 MiB"));
+        assert!(rate_in("solver") && rate_in("239.1.2.3"), "{text}");
+    }
+
+    #[test]
+    fn many_nodes_leave_room_for_sessions() {
+        let mut tables = Tables::new("/nowhere".into());
+        for (uptime_ms, busy) in [(1_000, 0), (2_000, 1 << 20)] {
+            let mut look = Seen::default();
+            for process in 0..100 {
+                let mut node = seen(uptime_ms, [0, 0, if process == 77 { busy } else { 0 }]).nodes.remove(0);
+                (node.process, node.incarnation) = (process, process.to_string());
+                look.nodes.push(node);
+            }
+            tables.take(look);
+        }
+        let text = tables.fitting(24);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 24, "{text}");
+        assert!(lines[3].contains("77") && lines[3].contains("1 MiB"), "{text}");
+        assert_eq!(lines[15], "and 88 more nodes");
+        assert!(lines[18].contains("77") && lines[18].contains("10.0.0.3"), "{text}");
+        assert_eq!(lines[23], "and 295 more sessions");
     }
 
     #[test]
