@@ -382,6 +382,7 @@ int MPI_Allgatherv(const void *from, int out_count, MPI_Datatype out_type, void 
 /* All its communicators were freed. */
 int MPI_Session_finalize(MPI_Session *session) {
     release_left(1);
+    free_unused_key();
     return PMPI_Session_finalize(session);
 }
 

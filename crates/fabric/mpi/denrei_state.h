@@ -38,6 +38,9 @@ static int keyval = MPI_KEYVAL_INVALID;
 static int is_finalizing;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* Of the attribute's name, and of how many calls use it just now. Taken before the other one. */
+static pthread_mutex_t key_lock = PTHREAD_MUTEX_INITIALIZER;
+static int callers;
 static struct state *states;
 /* Of communicators that were freed here, and of which others may still need the groups. */
 static struct state *leaving;
@@ -111,7 +114,24 @@ static void begin(void) {
         node = denrei_coll_open(own_address, sizeof own_address);
     if (use != NEVER && node == NULL)
         fprintf(stderr, "denrei-mpi: no Node can be opened here, the MPI's own collectives are used\n");
-    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL);
+}
+
+/* Whether there is an attribute's name, until `let_key_go`: none after the end. */
+static int hold_key(void) {
+    pthread_once(&once, begin);
+    pthread_mutex_lock(&key_lock);
+    if (keyval == MPI_KEYVAL_INVALID && !is_finalizing)
+        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL);
+    int is_there = keyval != MPI_KEYVAL_INVALID;
+    callers += is_there;
+    pthread_mutex_unlock(&key_lock);
+    return is_there;
+}
+
+static void let_key_go(void) {
+    pthread_mutex_lock(&key_lock);
+    callers--;
+    pthread_mutex_unlock(&key_lock);
 }
 
 /* What groups need. All ranks are here, and wish for them. */
@@ -155,21 +175,38 @@ static struct state *make_state(MPI_Comm comm, int size) {
     return state;
 }
 
-/* NULL: not for us. The same at all ranks. */
-static struct state *state_of(MPI_Comm comm) {
+#if MPI_VERSION >= 4
+/* A session ends, and with the last one the MPI, which may begin anew: it would give the name to an attribute of the
+ * application's then. Who still uses it has a session of its own, and comes here later. */
+static void free_unused_key(void) {
+    pthread_mutex_lock(&key_lock);
+    pthread_mutex_lock(&lock);
+    int is_used = states != NULL || callers > 0 || keyval == MPI_KEYVAL_INVALID;
+    pthread_mutex_unlock(&lock);
+    if (!is_used)
+        PMPI_Comm_free_keyval(&keyval);
+    pthread_mutex_unlock(&key_lock);
+}
+#endif
+
+/* What a communicator has, if it is one for us; it is made at the first call. */
+static struct state *find_state(MPI_Comm comm) {
     int is_inter = 1, size = 0, is_there = 0;
     struct state *state = NULL;
-    if (comm == MPI_COMM_NULL)
-        return NULL;
-    pthread_once(&once, begin);
-    if (keyval == MPI_KEYVAL_INVALID)
-        return NULL;
     PMPI_Comm_get_attr(comm, keyval, &state, &is_there);
-    if (!is_there) {
-        PMPI_Comm_test_inter(comm, &is_inter);
-        PMPI_Comm_size(comm, &size);
-        state = is_inter || size < 2 ? NULL : make_state(comm, size);
-    }
+    if (is_there)
+        return state;
+    PMPI_Comm_test_inter(comm, &is_inter);
+    PMPI_Comm_size(comm, &size);
+    return is_inter || size < 2 ? NULL : make_state(comm, size);
+}
+
+/* NULL: not for us. The same at all ranks. */
+static struct state *state_of(MPI_Comm comm) {
+    if (comm == MPI_COMM_NULL || !hold_key())
+        return NULL;
+    struct state *state = find_state(comm);
+    let_key_go();
     return state != NULL && (state->seats != NULL || state->error != MPI_SUCCESS) ? state : NULL;
 }
 

@@ -318,6 +318,20 @@ fn open_mpi_programs_end_though_ranks_left_communicators_behind() {
     });
 }
 
+#[test]
+fn an_mpi_that_begins_anew_with_a_session_takes_no_attribute_of_the_application_for_the_librarys() {
+    const NAME: &str =
+        "an_mpi_that_begins_anew_with_a_session_takes_no_attribute_of_the_application_for_the_librarys";
+    let Some(mpich) = Mpich::find(NAME) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "sessions");
+    let mut command = mpich.run(LIMIT, &provider, 3);
+    command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_USE", "always");
+    let output = command.arg(&groups.program).output().unwrap();
+    assert_says("sessions", &output, "3 ranks: all sessions went well");
+}
+
 /// Programs of MPICH's ABI, which Intel MPI has too.
 #[test]
 fn intel_mpi_programs_run_on_two_and_four_ranks() {
