@@ -3,8 +3,9 @@
 //! Inputs → outputs: looks that found nothing → the endpoints work, and others get the core when nothing comes for long.
 
 use parking_lot::RwLock;
-use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Looks at an empty queue that all work after something came: who exchanges messages waits for the next.
@@ -47,16 +48,30 @@ pub trait Progress: std::fmt::Debug + Send + Sync {
     fn rest(&self, longest: Duration);
 }
 
+/// How a thread gets on that looks, at one queue or at several by turns: what it waits for may come to any of them.
+#[derive(Debug)]
+struct Pace {
+    /// Its looks with work since one brought something.
+    idle: Cell<u32>,
+    /// Looks that are left before a yield is tried again.
+    crowded: Cell<u32>,
+    /// The last yield gave the core to another rank.
+    shared: Cell<bool>,
+    /// Where something came from last, if that was a single endpoint's look.
+    lively: RefCell<Option<Weak<dyn Progress>>>,
+}
+
+thread_local! {
+    static PACE: Pace = const {
+        Pace { idle: Cell::new(0), crowded: Cell::new(0), shared: Cell::new(false), lively: RefCell::new(None) }
+    };
+}
+
 /// The endpoints that a queue or counter belongs to, and how often they are asked to work.
 #[derive(Debug, Default)]
 pub struct Sources {
     endpoints: RwLock<Vec<Weak<dyn Progress>>>,
     looks: AtomicU32,
-    idle: AtomicU32,
-    /// Looks that are left before a yield is tried again.
-    crowded: AtomicU32,
-    /// The last yield gave the core to another rank.
-    shared: AtomicBool,
     /// The thread that looked in vain last, and looks that are left since it was another.
     looker: AtomicUsize,
     company: AtomicU32,
@@ -89,18 +104,41 @@ impl Sources {
         let endpoints = self.endpoints.read();
         let successes = endpoints.iter().filter_map(Weak::upgrade).map(|endpoint| endpoint.progress()).sum();
         drop(endpoints);
-        // A counter that is polled beside a queue is not idle while the queue's looks bring something.
-        if self.successes.load(Ordering::Relaxed) != successes {
+        let is_news = self.successes.load(Ordering::Relaxed) != successes;
+        if is_news {
             self.successes.store(successes, Ordering::Relaxed);
-            self.idle.store(0, Ordering::Relaxed);
             self.looks.store(0, Ordering::Relaxed);
-            return;
         }
-        let idle = self.idle.load(Ordering::Relaxed).saturating_add(1);
-        self.idle.store(idle, Ordering::Relaxed);
-        let patience = if self.shared.load(Ordering::Relaxed) { YIELD_AFTER_SHARED } else { YIELD_AFTER };
-        if idle > patience && !self.has_company() {
-            self.rest(idle);
+        let in_company = !is_news && self.has_company();
+        // A thread that is about to end has nothing to wait for.
+        let _ = PACE.try_with(|pace| match is_news {
+            true => self.is_served(pace),
+            false => self.is_idle(pace, in_company),
+        });
+    }
+
+    /// Something came. A counter that is polled beside a queue is not idle while the queue's looks bring something, nor
+    /// is one queue beside another.
+    fn is_served(&self, pace: &Pace) {
+        pace.idle.set(0);
+        let endpoints = self.endpoints.read();
+        let only = if let [only] = &endpoints[..] { Some(only) } else { None };
+        let mut lively = pace.lively.borrow_mut();
+        let is_same = match (only, &*lively) {
+            (Some(only), Some(lively)) => lively.ptr_eq(only),
+            (only, lively) => only.is_none() && lively.is_none(),
+        };
+        if !is_same {
+            *lively = only.cloned();
+        }
+    }
+
+    /// Nothing came.
+    fn is_idle(&self, pace: &Pace, in_company: bool) {
+        pace.idle.set(pace.idle.get().saturating_add(1));
+        let patience = if pace.shared.get() { YIELD_AFTER_SHARED } else { YIELD_AFTER };
+        if pace.idle.get() > patience && !in_company {
+            self.rest(pace);
         }
     }
 
@@ -123,23 +161,22 @@ impl Sources {
 
     /// Lets others have the core. Where they keep it for long, an answer that is on its way is better
     /// waited for, and one that is not, asleep on the sockets.
-    fn rest(&self, idle: u32) {
-        let crowded = self.crowded.load(Ordering::Relaxed);
+    fn rest(&self, pace: &Pace) {
+        let crowded = pace.crowded.get();
         if crowded > 0 {
             let mut passed = 1;
-            if idle > REST_AFTER
-                && let [only] = &self.endpoints.read()[..]
-                && let Some(endpoint) = only.upgrade()
+            if pace.idle.get() > REST_AFTER
+                && let Some(endpoint) = self.awaited(pace)
             {
                 endpoint.rest(REST);
                 passed = LOOKS_PER_SLEEP;
             }
-            return self.crowded.store(crowded.saturating_sub(passed), Ordering::Relaxed);
+            return pace.crowded.set(crowded.saturating_sub(passed));
         }
         let began = Instant::now();
         std::thread::yield_now();
         let lasted = began.elapsed();
-        self.shared.store(lasted > SHARED_YIELD && lasted <= CROWDED_YIELD, Ordering::Relaxed);
+        pace.shared.set(lasted > SHARED_YIELD && lasted <= CROWDED_YIELD);
         let endpoints = self.endpoints.read();
         endpoints
             .iter()
@@ -147,14 +184,24 @@ impl Sources {
             .for_each(|endpoint| endpoint.yielded(lasted > SHARED_YIELD));
         drop(endpoints);
         if lasted > CROWDED_YIELD {
-            self.crowded.store(CROWDED_LOOKS, Ordering::Relaxed);
+            pace.crowded.set(CROWDED_LOOKS);
         }
+    }
+
+    /// On whose sockets to sleep: where something came from last, whichever of its queues a thread looks at just now.
+    fn awaited(&self, pace: &Pace) -> Option<Arc<dyn Progress>> {
+        pace.lively.borrow().as_ref().and_then(Weak::upgrade).or_else(|| self.only())
+    }
+
+    /// The endpoint, if there is one only.
+    fn only(&self) -> Option<Arc<dyn Progress>> {
+        if let [only] = &self.endpoints.read()[..] { only.upgrade() } else { None }
     }
 
     /// Sleeps on the sockets of the only endpoint, where callers do its work; whether it did.
     pub(super) fn sleep(&self, longest: Duration) -> bool {
-        let only = if let [only] = &self.endpoints.read()[..] { only.upgrade() } else { None };
-        only.filter(|endpoint| !endpoint.has_thread()).inspect(|endpoint| endpoint.rest(longest)).is_some()
+        let only = self.only().filter(|endpoint| !endpoint.has_thread());
+        only.inspect(|endpoint| endpoint.rest(longest)).is_some()
     }
 
     /// Whether a thread of the endpoints' own works, so that a caller may sleep.
@@ -166,11 +213,12 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
-    /// Never has anything, and counts how often its callers let others have the core, and how often it was asked.
+    /// Has nothing but what a test gives it, and counts how often its callers let others have the core, and how often it
+    /// was asked.
     #[derive(Debug, Default)]
     struct Nothing {
+        given: AtomicU64,
         rests: AtomicU64,
         asked: AtomicU64,
     }
@@ -178,7 +226,7 @@ mod tests {
     impl Progress for Nothing {
         fn progress(&self) -> u64 {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            0
+            self.given.load(Ordering::Relaxed)
         }
 
         fn yielded(&self, _: bool) {
@@ -234,5 +282,57 @@ mod tests {
         assert_eq!(rests(), alone, "others wait for the lock meanwhile");
         look(2 * LOOKS_IN_COMPANY);
         assert!(rests() > alone, "the others are gone");
+    }
+
+    /// More than an empty queue is looked at before its looks let others have the core.
+    const MANY: u32 = 4000;
+
+    #[test]
+    fn who_looks_at_two_queues_does_not_rest_at_one_while_the_other_brings_something() {
+        let ((idle, beside), (lively, queue)) = (with_nothing(), with_nothing());
+        let rests = || idle.rests.load(Ordering::Relaxed) + lively.rests.load(Ordering::Relaxed);
+        let look = |times| (0..times).for_each(|_| [&beside, &queue].into_iter().for_each(Sources::look));
+        for _ in 0..MANY / YIELD_AFTER_SHARED {
+            lively.given.fetch_add(1, Ordering::Relaxed);
+            queue.work();
+            look(YIELD_AFTER_SHARED / 2);
+        }
+        assert_eq!(rests(), 0, "an answer is on its way");
+        look(MANY);
+        assert!(rests() > 0, "nothing comes");
+    }
+
+    #[test]
+    fn who_looks_at_two_queues_where_others_keep_the_core_sleeps_where_something_came_from_last() {
+        let queues = [with_nothing(), with_nothing()];
+        let rests = || queues.each_ref().map(|(endpoint, _)| endpoint.rests.load(Ordering::Relaxed));
+        let look = || (0..MANY).for_each(|_| queues.iter().for_each(|(_, queue)| queue.look()));
+        for (last, (endpoint, queue)) in queues.iter().enumerate() {
+            endpoint.given.fetch_add(1, Ordering::Relaxed);
+            queue.work();
+            PACE.with(|pace| pace.crowded.set(u32::MAX));
+            let before = rests();
+            look();
+            let now = rests();
+            assert!(now[last] > before[last], "it does not sleep");
+            assert_eq!(now[1 - last], before[1 - last], "what is waited for comes from elsewhere");
+        }
+    }
+
+    #[test]
+    fn who_looks_where_nothing_came_yet_or_what_came_from_is_closed_sleeps_on_what_it_looks_at() {
+        let (endpoint, queue) = with_nothing();
+        let look_and_sleep = || {
+            PACE.with(|pace| pace.crowded.set(u32::MAX));
+            let before = endpoint.rests.load(Ordering::Relaxed);
+            (0..MANY).for_each(|_| queue.look());
+            assert!(endpoint.rests.load(Ordering::Relaxed) > before, "it does not sleep");
+        };
+        look_and_sleep();
+        let (other, elsewhere) = with_nothing();
+        other.given.fetch_add(1, Ordering::Relaxed);
+        elsewhere.work();
+        drop(other);
+        look_and_sleep();
     }
 }
