@@ -56,12 +56,19 @@ impl Ep {
         &self,
         begin: impl FnOnce(&mut Engine) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let mut engine = self.ready()?.engine();
+        let endpoint = self.ready()?;
+        let mut engine = endpoint.engine();
         begin(&mut engine).inspect_err(|errno| {
             if *errno == Errno::AGAIN {
                 engine.progress();
             }
-        })
+        })?;
+        let waits = engine.has_deferred();
+        drop(engine);
+        if waits {
+            endpoint.deferred();
+        }
+        Ok(())
     }
 
     fn write_there(

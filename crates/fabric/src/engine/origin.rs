@@ -3,7 +3,8 @@
 //! Inputs → outputs: operations → requests on a channel of their own, in order; answers → memory
 //! filled and reports. Requests are named by their numbers on the channel. A large write is offered;
 //! a large read is asked for in pieces, a few at a time, so that the target never holds more than
-//! those. A write is reported when the target has done it, so a report always means delivery.
+//! those. A write is reported when the target has done it, so a report always means delivery. Small
+//! requests in a row travel together, as messages do.
 
 use super::bulk::Recipient;
 use super::header::{
@@ -162,6 +163,7 @@ impl Engine {
         if let Err(errno) = self.request(peer, message, id, false, Memory::default()) {
             self.finish_part(id, Err(errno));
         }
+        self.leave_now();
         Ok(())
     }
 
@@ -180,7 +182,12 @@ impl Engine {
             return self.take_back(id, errno);
         }
         self.ask_pieces(id);
-        self.leave_now();
+        // A large one is on its way for long, and keeps nobody company.
+        if total > self.limits.eager_bytes as u64 {
+            self.leave_now();
+        } else {
+            self.joins_row(peer, MAX_HEADER_BYTES);
+        }
         Ok(())
     }
 
@@ -261,7 +268,7 @@ impl Engine {
         let requests = self.origin.requests(peer);
         requests.bytes += bytes;
         requests.asked.push_back(Some(Asked { operation, collective, memory, bytes }));
-        self.leave_now();
+        self.joins_row(peer, bytes);
         Ok(())
     }
 

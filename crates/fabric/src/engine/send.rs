@@ -377,6 +377,18 @@ impl Engine {
         Waits { joins, leaves: !joins || is_full }
     }
 
+    /// A small request was queued for a peer: it waits for company, or leaves with what does.
+    pub(super) fn joins_row(&mut self, peer: PeerIndex, len: usize) {
+        if self.waits_for_company(peer, len).leaves {
+            self.leave_now();
+        }
+    }
+
+    /// Whether something waits for company, and somebody has to see that it leaves.
+    pub fn has_deferred(&self) -> bool {
+        self.sending.deferred > 0
+    }
+
     /// Sends what was queued, and what waits.
     pub(super) fn leave_now(&mut self) {
         self.close_batch();

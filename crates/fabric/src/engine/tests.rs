@@ -412,6 +412,26 @@ fn operations_on_the_same_memory_are_atomic_though_several_endpoints_serve_it() 
 }
 
 #[test]
+fn small_requests_in_a_row_travel_together_and_keep_their_order() {
+    let mut sides = pair();
+    sides[0].engine.sending.at_once = false;
+    let (mut there, mut back) = ([0; 16], [0; 8]);
+    let key = register(&sides[1], &mut there);
+    for count in 1..=100_u64 {
+        let write = one_sided(1, key, 8, 8, ffi::FI_RMA | ffi::FI_WRITE);
+        sides[0].engine.write(write, Payload::Copied(&count.to_le_bytes())).unwrap();
+        // An exchange is never slowed down.
+        assert!(count > 2 || !sides[0].engine.has_deferred());
+    }
+    let read = one_sided(1, key, 8, 8, ffi::FI_RMA | ffi::FI_READ);
+    sides[0].engine.read(read, posted(&mut back)).unwrap();
+    assert!(sides[0].engine.send_deferred(), "the last ones wait");
+    assert!(!sides[0].engine.has_deferred());
+    work(&mut sides, |sides| sides[0].counter.read() == 101);
+    assert_eq!(u64::from_le_bytes(back), 100);
+}
+
+#[test]
 fn many_requests_in_a_row_are_all_answered() {
     for to in [0, 1] {
         let mut sides = pair();
