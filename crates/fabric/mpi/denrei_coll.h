@@ -19,6 +19,7 @@ extern denrei_coll_seat *denrei_coll_listen(denrei_coll_node *node, const char *
 extern int denrei_coll_accept(denrei_coll_seat *seat, const char *opener, int timeout_ms);
 extern denrei_coll_seat *denrei_coll_lead(denrei_coll_node *node, const char *group, const char *members,
                                           size_t count, int timeout_ms);
+extern ssize_t denrei_coll_hearers(const denrei_coll_seat *seat, char *hearers, size_t room);
 extern int denrei_coll_tell(denrei_coll_seat *seat, uint32_t turn, int timeout_us);
 extern int denrei_coll_await_told(denrei_coll_seat *seat, uint32_t turn, int timeout_us);
 extern int denrei_coll_send(denrei_coll_seat *seat, const struct denrei_coll_head *head, const void *bytes,

@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include "denrei_address.h"
 #include "denrei_arguments.h"
+#include "denrei_reach.h"
 #include "denrei_state.h"
 #include <errno.h>
 #include <limits.h>
@@ -84,18 +85,22 @@ static int open_group(struct state *state, int root) {
         choose_address(group);
     if ((result = PMPI_Bcast(group, ADDRESS, MPI_CHAR, root, state->comm)) != MPI_SUCCESS)
         return result;
-    *seat = is_root ? NULL : denrei_coll_listen(node, group);
-    int is_good = is_root || *seat != NULL;
+    *seat = is_root || is_left_alone() ? NULL : denrei_coll_listen(node, group);
+    int is_good = is_root ? !is_left_alone() : *seat != NULL;
     result = agree(state, &is_good);
     if (result == MPI_SUCCESS && is_good) {
         if (is_root)
             *seat = lead(state, group);
         is_good = *seat != NULL;
-        if (is_good && !is_root)
+        if (is_good && is_root)
+            is_good = is_worth_keeping(state, *seat);
+        else if (is_good)
             is_good = denrei_coll_accept(*seat, state->addresses + ADDRESS * root, OPEN_MS + 1000) == 0;
         result = agree(state, &is_good);
+        if (result == MPI_SUCCESS && is_good == OUT_OF_REACH)
+            result = note_reach(state, root, *seat);
     }
-    if (result == MPI_SUCCESS && is_good && (result = make_private(state)) == MPI_SUCCESS) {
+    if (result == MPI_SUCCESS && is_good > 0 && (result = make_private(state)) == MPI_SUCCESS) {
         state->is_open[root] = 1;
     } else if (*seat != NULL) {
         denrei_coll_leave(*seat);

@@ -28,6 +28,8 @@ struct state {
     char *addresses;
     /* By root: 0 not tried, 1 opened, -1 cannot be. */
     signed char *is_open;
+    /* Of the members of a group that did not reach them all: who heard it. */
+    char *hearers;
     /* By root: calls that its group was to carry. The same at all ranks. */
     uint32_t *turns;
     struct choice (*choices)[CLASSES];
@@ -137,7 +139,7 @@ static void let_key_go(void) {
 /* What groups need. All ranks are here, and wish for them. */
 static void prepare(struct state *state) {
     int size = state->size;
-    denrei_coll_seat **seats = calloc(size, sizeof *seats + sizeof(uint32_t) + ADDRESS + 1);
+    denrei_coll_seat **seats = calloc(size, sizeof *seats + sizeof(uint32_t) + ADDRESS + 2);
     state->choices = calloc(OPERATIONS, sizeof *state->choices);
     if (seats == NULL || state->choices == NULL)
         PMPI_Abort(state->comm, 1);
@@ -145,6 +147,7 @@ static void prepare(struct state *state) {
     state->turns = (uint32_t *)(seats + size);
     state->addresses = (char *)(state->turns + size);
     state->is_open = (signed char *)(state->addresses + (size_t)size * ADDRESS);
+    state->hearers = (char *)(state->is_open + size);
     state->error = PMPI_Allgather(own_address, ADDRESS, MPI_CHAR, state->addresses, ADDRESS, MPI_CHAR, state->comm);
     int is_possible = state->error == MPI_SUCCESS;
     for (int rank = 0; rank < size; rank++)

@@ -13,8 +13,8 @@ use crate::log::{self, Level, Subsystem};
 use crate::settings::Settings;
 use bytes::Bytes;
 use denrei::{
-    ChannelId, Config, Group, GroupError, GroupListener, GroupOptions, Membership, Node, OpenGroupError,
-    PeerId, Phase, SendError,
+    ChannelId, Config, Group, GroupError, GroupListener, GroupOptions, MemberPath, Membership, Node,
+    OpenGroupError, PeerId, Phase, SendError,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -135,11 +135,19 @@ impl Seat {
         Ok(Self::of(carrier, Role::Leads(group, peers)))
     }
 
+    /// Of each member, in the order in which they were named, whether it hears the group's address: what comes by unicast
+    /// the MPI itself does better. Nobody, if this is no seat to lead.
+    pub fn hearers(&self) -> Vec<bool> {
+        let Role::Leads(group, _) = &self.role else { return Vec::new() };
+        let members = group.status().map(|status| status.members).unwrap_or_default();
+        members.iter().map(|member| member.path == MemberPath::Multicast).collect()
+    }
+
     /// Waits to be made a member of a group at `group`.
     ///
     /// # Errors
     /// Not an address that a group can have. `ENOSPC`: it cannot be heard, because this process hears as many as it
-    /// can or the host has no multicast: a group would come by unicast, which the MPI itself does better.
+    /// can or the host has no multicast.
     pub fn listen(carrier: &Carrier, group: SocketAddr) -> Result<Self, Errno> {
         let listener = carrier.node.join_group(group).map_err(|error| refused(&error))?;
         if !listener.is_heard() {
@@ -283,6 +291,29 @@ mod tests {
         assert_eq!(Seat::listen(&carrier, address(63)).unwrap_err(), Errno(crate::ffi::ENOSPC));
         seats.pop();
         assert!(Seat::listen(&carrier, address(63)).is_ok());
+    }
+
+    #[test]
+    fn an_opener_knows_who_hears_its_group() {
+        let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
+        let open = || Carrier::open(&settings).unwrap();
+        let (opener, hearer, deaf) = (open(), open(), open());
+        let address = |last: u8| SocketAddr::from(([239, 255, 76, last], 27_408));
+        // Who hears as many groups as it can.
+        let _others: Vec<Seat> = (0..63).map(|last| Seat::listen(&deaf, address(last)).unwrap()).collect();
+        let listener = deaf.node.join_group(address(63)).unwrap();
+        assert!(!listener.is_heard());
+        let long = Duration::from_secs(10);
+        let mut seat = Seat::listen(&hearer, address(63)).unwrap();
+        let members = [deaf.local_address(), hearer.local_address()];
+        let lead = std::thread::scope(|scope| {
+            let lead = scope.spawn(|| Seat::lead(&opener, address(63), &members, long));
+            seat.accept(opener.local_address(), long).unwrap();
+            listener.accept(long).unwrap();
+            lead.join().unwrap().unwrap()
+        });
+        assert_eq!(lead.hearers(), [false, true]);
+        assert!(seat.hearers().is_empty());
     }
 
     #[test]

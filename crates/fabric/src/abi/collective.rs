@@ -97,6 +97,27 @@ pub unsafe extern "C" fn denrei_coll_lead(
     })
 }
 
+/// How many members hear the group's address, and of the first `room` of them, in the order in which they were named to
+/// [`denrei_coll_lead`], whether each does: 1 or 0. `-EINVAL` if there is no seat.
+///
+/// # Safety
+/// A seat of ours, and room for so many numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_hearers(
+    seat: *const Seat,
+    hearers: *mut c_char,
+    room: usize,
+) -> ssize_t {
+    // SAFETY: as the caller promises.
+    count(|| unsafe {
+        let heard = seat.as_ref().ok_or(Errno::INVALID)?.hearers();
+        for (at, hears) in heard.iter().enumerate().take(room) {
+            hearers.add(at).write(c_char::from(*hears));
+        }
+        Ok(heard.into_iter().filter(|hears| *hears).count())
+    })
+}
+
 /// Tells the opener that this member has come to an operation; 0, `-EAGAIN` if there was no room for so long, or
 /// `-ECONNRESET` if the opener is lost.
 ///
