@@ -8,6 +8,8 @@
 mod common;
 #[path = "mpi/launch.rs"]
 mod launch;
+#[path = "mpi/reach.rs"]
+mod reach;
 #[path = "mpi/suite.rs"]
 mod suite;
 

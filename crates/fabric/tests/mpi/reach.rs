@@ -1,0 +1,38 @@
+//! Groups for collective operations where the network carries no multicast.
+
+use crate::launch::{LIMIT, Mpich, lab};
+use crate::{Groups, assert_says, provider};
+use denrei_netlab::Host;
+
+/// What comes to the host by multicast is lost.
+fn drop_multicast(host: &Host<'_>) {
+    for rule in [
+        "add table ip reach",
+        "add chain ip reach in { type filter hook prerouting priority -300; }",
+        "add rule ip reach in ip daddr 224.0.0.0/4 meta l4proto udp drop",
+    ] {
+        assert!(host.command("nft").arg(rule).status().unwrap().success(), "{rule}");
+    }
+}
+
+/// Else each new communicator would wait to find it out, and what its groups carry by unicast the MPI does better itself.
+#[test]
+fn groups_are_left_alone_where_multicast_does_not_reach() {
+    const NAME: &str = "groups_are_left_alone_where_multicast_does_not_reach";
+    let Some(mpich) = Mpich::find(NAME) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let (provider, shell) = (provider(place.path()), place.path().join("shell"));
+    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "communicators");
+    let Some(lab) = lab(NAME, 3, &shell) else { return };
+    for (deaf, carries) in [(0, true), (1, false), (3, false)] {
+        lab.hosts().skip(3 - deaf).for_each(|host| drop_multicast(&host));
+        let mut command = mpich.run_on_hosts(LIMIT, &provider, &lab, &shell);
+        command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_VERBOSE", "1");
+        let output = command.arg(&groups.program).output().unwrap();
+        assert_says(NAME, &output, "3 ranks: nothing is seen");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let idle = said.matches("groups carried 0 ").count();
+        assert_eq!(idle, if carries { 0 } else { 3 }, "{deaf} hosts hear none: {said}");
+        assert_eq!(said.matches("groups carried").count(), 3, "{said}");
+    }
+}
