@@ -12,9 +12,12 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// The parts of a screen that nodes, and groups as well as memberships, have at most: one in so many lines.
-const NODES_SHARE: usize = 2;
-const GROUPS_SHARE: usize = 6;
+/// The part of a screen that groups, and memberships as well, have at most: one in so many lines. Of the rows that are left
+/// then one in so many is a session's, or more, the others are nodes'.
+const GROUPS_SHARE: usize = 4;
+const SESSIONS_SHARE: usize = 3;
+/// Lines of a table that are not rows: an empty one, the header, and what is said of those that are left out.
+const AROUND_ROWS: usize = 3;
 
 /// What a session, a group or a membership of a node's had moved at a time, bytes and packets.
 #[derive(Clone, Copy, Default)]
@@ -100,11 +103,13 @@ impl Tables {
                 + "\nno node tells of itself there (yet): start programs in an environment with\n"
                 + &format!("DENREI_STATUS_DIRECTORY={}\n", self.directory.display());
         }
-        text += &self.nodes(lines / NODES_SHARE);
-        text += &self.groups(lines / GROUPS_SHARE);
-        text += &self.memberships(lines / GROUPS_SHARE);
-        // An empty line, the header, and what is said of those that are left out.
-        let room = lines.saturating_sub(text.lines().count() + 3);
+        let room = (lines / GROUPS_SHARE).saturating_sub(AROUND_ROWS);
+        let groups = self.groups(room) + &self.memberships(room);
+        let others = text.lines().count() + groups.lines().count() + 2 * AROUND_ROWS;
+        let rows = lines.saturating_sub(others);
+        text += &self.nodes(rows - rows / SESSIONS_SHARE);
+        text += &groups;
+        let room = lines.saturating_sub(text.lines().count() + AROUND_ROWS);
         text + &self.sessions(room)
     }
 

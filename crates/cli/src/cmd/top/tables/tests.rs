@@ -145,6 +145,41 @@ fn many_nodes_leave_room_for_sessions() {
     assert_eq!(lines[23], "and 295 more sessions");
 }
 
+/// As where each rank of an MPI has groups of its own, and is a member of the others'.
+#[test]
+fn many_nodes_groups_and_memberships_leave_room_for_sessions() {
+    let mut tables = Tables::new("/nowhere".into());
+    let mut look = Seen::default();
+    for process in 0..50 {
+        let mut node = seen(1_000, [0; 3]).nodes.remove(0);
+        (node.process, node.incarnation) = (process, process.to_string());
+        let group = json!({
+            "group": "01", "address": "239.1.2.3:7000", "open": true, "messages_sent": 3,
+            "messages_acknowledged": 2, "queued_bytes": 0, "window_bytes": 0, "bytes_sent": 0,
+            "repairs": 0, "members": [],
+        });
+        node.groups.push(serde_json::from_value(group).unwrap());
+        let of = json!({
+            "group": "02", "address": "239.1.2.4:7000", "opener": "10.0.0.4:7000", "member": 5,
+            "bytes_received": 0,
+        });
+        node.memberships.push(serde_json::from_value(of).unwrap());
+        look.nodes.push(node);
+    }
+    tables.take(look);
+    for lines in 16..100 {
+        let text = tables.fitting(lines);
+        let rows_with = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+        assert!(text.lines().count() <= lines, "on {lines} lines: {text}");
+        for what in ["solver", "239.1.2.3", "239.1.2.4", "10.0.0.1:7000"] {
+            assert!(rows_with(what) > 0 || lines < 24, "on {lines} lines no {what}: {text}");
+        }
+        for what in ["nodes", "groups", "memberships", "sessions"] {
+            assert!(text.lines().any(|line| line.starts_with("and ") && line.ends_with(what)), "{text}");
+        }
+    }
+}
+
 #[test]
 fn a_command_gives_the_terminal_no_orders() {
     let mut tables = Tables::new("/nowhere".into());
