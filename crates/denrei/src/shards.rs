@@ -196,9 +196,17 @@ impl Shards {
         })
     }
 
-    /// Asks one shard after the other until there is a value.
+    /// Asks one shard after the other until there is a value. What comes of that is sent only where another thread drives,
+    /// which may sleep for long; elsewhere the application's next call that polls or sends does.
     pub fn visit<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> Option<T> {
-        self.by_turns().find_map(|shard| ready(&mut shard.core.lock()))
+        self.by_turns().find_map(|shard| {
+            let mut core = shard.core.lock();
+            let value = ready(&mut core);
+            if core.is_driven_by_another() {
+                shard.answer(&mut core);
+            }
+            value
+        })
     }
 
     /// How many there are.

@@ -109,7 +109,8 @@ impl Node {
     /// Takes events and messages that are here, in the order of [`next`](Self::next), at most `most` in
     /// all, and hands each to `take`, which must not call the Node. Messages of channels that `wanted` refuses stay, and
     /// by and by their senders run out of credit. Does not look at the socket: [`poll`](Self::poll)
-    /// does. How many were taken.
+    /// does, and tells senders of the room that came; where a thread drives the Node that is told at once. How many
+    /// were taken.
     pub fn drain(
         &self,
         most: usize,

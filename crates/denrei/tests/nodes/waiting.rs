@@ -1,7 +1,8 @@
 //! Who waits is woken, whatever else happens to a Node meanwhile.
 
 use denrei::{
-    Bytes, ChannelId, Completion, Config, Drive, Event, Node, PeerId, ProtocolConfig, Rate, SendError,
+    Bytes, ChannelId, Completion, Config, Drive, Event, Incoming, Node, PeerId, ProtocolConfig, Rate,
+    SendError,
 };
 use std::future::Future;
 use std::net::UdpSocket;
@@ -379,4 +380,24 @@ fn switches(threads: &[PathBuf]) -> u64 {
         line.split_whitespace().last().unwrap().parse::<u64>().unwrap()
     };
     threads.iter().map(sleeps).sum()
+}
+
+#[test]
+fn who_drains_lets_senders_go_on_at_once() {
+    for drive in [Drive::Thread, Drive::Pipelined] {
+        let [a, b] = [Drive::Thread, drive].map(|drive| bind(drive, ProtocolConfig::default()));
+        let peer = a.connect(b.local_addr()).unwrap();
+        let message = Bytes::from(vec![7; 100_000]);
+        let mut sent = 0;
+        // Until there is no room on either side.
+        while a.send_timeout(channel(peer, 0), message.clone(), Duration::from_millis(300)).is_ok() {
+            sent += 1;
+        }
+        let (mut taken, began) = (0, Instant::now());
+        while taken < sent {
+            b.drain(16, |_| true, |incoming| taken += u64::from(matches!(incoming, Incoming::Message(_))));
+            assert!(began.elapsed() < Duration::from_secs(3), "{drive:?}: {taken} of {sent}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
