@@ -56,6 +56,31 @@ def test_a_slow_reader_slows_the_sender_and_memory_stays_bounded():
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
+def test_few_large_messages_wait_as_many_small_ones_do():
+    class Small(AsyncNode):
+        MAX_WAITING_BYTES = 1 << 20
+
+    async def main():
+        settings = {"receive_memory_bytes": "4MiB", "channel_credit_bytes": "1MiB", "offer_above_bytes": "500000"}
+        async with Small(**settings, send_buffer_bytes="2MiB") as server, AsyncNode(send_buffer_bytes="2MiB") as client:
+            peer, size, count = client.connect(server.node.address), 256 << 10, 100
+
+            async def produce():
+                for number in range(count):
+                    await client.send(peer, bytes([number]) * size)
+
+            producing = asyncio.create_task(produce())
+            await asyncio.sleep(1)
+            # What was there at once when the last ones were taken comes on top.
+            assert server._messages.qsize() * size <= server.MAX_WAITING_BYTES + (4 << 20) < count * size
+            for number in range(count):
+                message = await server.recv()
+                assert len(message) == size and message.data[0] == number
+            await producing
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
 def test_messages_that_nobody_reads_hold_no_events_up():
     async def main():
         async with AsyncNode() as server, AsyncNode() as client:

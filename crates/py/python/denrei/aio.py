@@ -83,6 +83,12 @@ class AsyncNode(Context):
     #: senders run out of credit: a slow reader slows them down, and memory stays bounded.
     MAX_WAITING = 1024
 
+    #: Bytes of theirs. Once there are so many no more are taken, so what waits is beyond by some messages at most.
+    MAX_WAITING_BYTES = 64 << 20
+
+    #: Messages taken from the Node at a time.
+    _AT_ONCE = 16
+
     def __init__(
         self, address: str = "127.0.0.1:0", **settings: str | int | float | bool | os.PathLike[str]
     ) -> None:
@@ -91,6 +97,8 @@ class AsyncNode(Context):
         #: What has come; `None` says to those who wait that nothing comes any more.
         self._messages: asyncio.Queue[Message | None] = asyncio.Queue(self.MAX_WAITING)
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(self.MAX_WAITING)
+        #: Bytes of the messages in their queue.
+        self._bytes = 0
         #: Set for a moment whenever there is news: something has come, or a queue has room.
         self._news = asyncio.Event()
         #: The Node may have more than there was room for.
@@ -124,12 +132,18 @@ class AsyncNode(Context):
         """Something has come."""
         why = self._hear()
         self._move()
-        if why is not None and not self._messages.full():
+        if why is not None and not self._behind:
             self._stop(why)
+
+    def _room(self) -> int:
+        """How many messages may be taken now."""
+        if self._bytes >= self.MAX_WAITING_BYTES:
+            return 0
+        return min(self._messages.maxsize - self._messages.qsize(), self._AT_ONCE)
 
     def _move(self) -> None:
         """Moves what has come into the queues, as far as there is room."""
-        while room := self._messages.maxsize - self._messages.qsize():
+        while room := self._room():
             taken = self.node.drain(room, leave=list(self._left))
             if not taken:
                 self._behind = False
@@ -137,6 +151,7 @@ class AsyncNode(Context):
             for incoming in taken:
                 if isinstance(incoming, Message):
                     self._messages.put_nowait(incoming)
+                    self._bytes += len(incoming)
                 else:
                     self._put_event(incoming)
         self._behind = True
@@ -176,6 +191,7 @@ class AsyncNode(Context):
     async def recv(self) -> Message:
         """The next message of any peer. `DenreiError` once the node is closed and none is left."""
         message = await self._next(self._messages)
+        self._bytes -= len(message)
         if self._behind:
             self._catch_up()
         return message
