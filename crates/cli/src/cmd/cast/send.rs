@@ -46,8 +46,8 @@ enum Backend {
 /// have come (--min-members); those that come later are served too. Where multicast does not reach,
 /// receivers are told the sender's address with their --from, and the sender binds a port of its own
 /// choice with --bind. Permissions, times, symbolic links and holes of files are kept; owners,
-/// setuid, setgid and sticky bits, hard links and extended attributes are not. Links that lead out of what is sent are
-/// refused. A PATH of - is standard input: tar c . | denrei cast send - --min-members 3
+/// setuid, setgid and sticky bits, hard links and extended attributes are not. Links that lead out of
+/// what is sent are refused. A PATH of - is standard input: tar c . | denrei cast send - --min-members 3
 #[derive(Args, Debug)]
 #[command(
     group = ArgGroup::new("receivers").required(true),

@@ -131,11 +131,13 @@ impl Tables {
             "pid", "address", "drive", "sealed", "peers", "out/s", "in/s", "queued", "unread", "dropped",
             "command",
         ];
-        let rows = self.seen.nodes.iter().map(|node| {
-            let pace =
-                moved_by(node).filter_map(|(mover, _)| self.pace(&mover)).reduce(|sum, more| sum + more);
+        let nodes = self.seen.nodes.iter().map(|node| {
+            let paces = moved_by(node).filter_map(|(mover, _)| self.pace(&mover));
+            (paces.reduce(|sum, more| sum + more), node)
+        });
+        table(header, nodes.collect(), room, "nodes", |pace, node| {
             let sum = |of: fn(&PeerStatus) -> u64| node.peers.iter().map(of).sum::<u64>();
-            let cells = vec![
+            vec![
                 right(node.process.to_string()),
                 Cell::new(node.address),
                 Cell::new(&node.drive),
@@ -147,10 +149,8 @@ impl Tables {
                 bytes(Some(sum(|peer| peer.unread_bytes) as f64)),
                 right(dropped(node).to_string()),
                 Cell::new(visible(&node.command)),
-            ];
-            (pace, cells)
-        });
-        fitting(header, rows.collect(), room, "nodes")
+            ]
+        })
     }
 
     fn groups(&self, room: usize) -> String {
@@ -167,10 +167,10 @@ impl Tables {
             "furthest behind",
         ];
         let all = self.seen.nodes.iter().flat_map(|node| node.groups.iter().map(move |group| (node, group)));
-        let rows = all.map(|(node, group)| {
+        let groups = all.map(|(node, group)| (self.pace(&Mover::group(node, group)), (node, group)));
+        table(header, groups.collect(), room, "groups", |pace, (node, group)| {
             let active = || group.members.iter().filter(|member| member.active);
-            let pace = self.pace(&Mover::group(node, group));
-            let cells = vec![
+            vec![
                 right(node.process.to_string()),
                 Cell::new(group.address),
                 right(active().count().to_string()),
@@ -181,26 +181,23 @@ impl Tables {
                 bytes(Some(group.queued_bytes as f64)),
                 right(group.repairs.to_string()),
                 Cell::new(furthest_behind(group)),
-            ];
-            (pace, cells)
-        });
-        fitting(header, rows.collect(), room, "groups")
+            ]
+        })
     }
 
     fn memberships(&self, room: usize) -> String {
+        let header = ["pid", "member of", "opener", "id", "in/s"];
         let all = self.seen.nodes.iter().flat_map(|node| node.memberships.iter().map(move |of| (node, of)));
-        let rows = all.map(|(node, of)| {
-            let pace = self.pace(&Mover::membership(node, of));
-            let cells = vec![
+        let memberships = all.map(|(node, of)| (self.pace(&Mover::membership(node, of)), (node, of)));
+        table(header, memberships.collect(), room, "memberships", |pace, (node, of)| {
+            vec![
                 right(node.process.to_string()),
                 Cell::new(of.address),
                 Cell::new(of.opener),
                 right(of.member.to_string()),
                 bytes(pace.map(|pace| pace.received)),
-            ];
-            (pace, cells)
-        });
-        fitting(["pid", "member of", "opener", "id", "in/s"], rows.collect(), room, "memberships")
+            ]
+        })
     }
 
     fn sessions(&self, room: usize) -> String {
@@ -220,41 +217,40 @@ impl Tables {
             "rate",
         ];
         let all = self.seen.nodes.iter().flat_map(|node| node.peers.iter().map(move |peer| (node, peer)));
-        let mut all: Vec<_> = all.collect();
+        let sessions = all.map(|(node, peer)| (self.pace(&Mover::session(node, peer)), (node, peer)));
+        let mut sessions: Vec<_> = sessions.collect();
         // Of those that move as much as each other, first who has most to move.
-        all.sort_by_key(|(_, peer)| Reverse(peer.queued_bytes + peer.unread_bytes));
-        let rows = all.into_iter().map(|(node, peer)| {
-            let pace = self.pace(&Mover::session(node, peer));
-            (pace, row(pace, node, peer))
-        });
-        let mut rows: Vec<_> = rows.collect();
-        busiest_first(&mut rows);
-        fitting(header, rows, room, "sessions")
+        sessions.sort_by_key(|(_, (_, peer))| Reverse(peer.queued_bytes + peer.unread_bytes));
+        busiest_first(&mut sessions);
+        table(header, sessions, room, "sessions", |pace, (node, peer)| row(pace, node, peer))
     }
 }
-
-/// What one moves, and its cells.
-type Row = (Option<Pace>, Vec<Cell>);
 
 /// Who moves as much as another stays behind it.
-fn busiest_first(rows: &mut [Row]) {
+fn busiest_first<T>(all: &mut [(Option<Pace>, T)]) {
     let moved = |pace: &Option<Pace>| pace.map_or(0.0, |pace| pace.sent + pace.received);
-    rows.sort_by(|(one, _), (other, _)| moved(other).total_cmp(&moved(one)));
+    all.sort_by(|(one, _), (other, _)| moved(other).total_cmp(&moved(one)));
 }
 
-/// A table behind an empty line: all rows as they come if there is room for them, else those that move most, and how many
-/// more there are. Nothing, if there are none.
-fn fitting<const N: usize>(header: [&str; N], mut rows: Vec<Row>, room: usize, what: &str) -> String {
-    if rows.is_empty() {
+/// A table behind an empty line: all as they come if there is room for them, else those that move most, and how many more
+/// there are. Nothing, if there are none. `cells`: what a row says.
+fn table<const N: usize, T>(
+    header: [&str; N],
+    mut all: Vec<(Option<Pace>, T)>,
+    room: usize,
+    what: &str,
+    cells: impl Fn(Option<Pace>, T) -> Vec<Cell>,
+) -> String {
+    if all.is_empty() {
         return String::new();
     }
-    let left_out = rows.len().saturating_sub(room);
+    let left_out = all.len().saturating_sub(room);
     if left_out > 0 {
-        busiest_first(&mut rows);
+        busiest_first(&mut all);
     }
     let mut table = Table::new();
     table.load_preset(NOTHING).set_header(header);
-    table.add_rows(rows.into_iter().take(room).map(|(_, cells)| cells));
+    table.add_rows(all.into_iter().take(room).map(|(pace, of)| cells(pace, of)));
     let more = if left_out > 0 { format!("and {left_out} more {what}\n") } else { String::new() };
     format!("\n{table}\n{more}")
 }

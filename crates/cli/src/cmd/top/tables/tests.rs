@@ -90,38 +90,27 @@ fn the_busiest_come_first_and_all_others_are_counted() {
 }
 
 #[test]
-fn what_goes_to_groups_is_of_what_a_node_sends() {
+fn what_groups_move_is_of_what_a_node_moves() {
     let mut tables = Tables::new("/nowhere".into());
-    for (uptime_ms, bytes_sent) in [(1_000, 1 << 20), (2_000, 11 << 20)] {
+    for (uptime_ms, bytes_sent, bytes_received) in [(1_000, 1 << 20, 0), (2_000, 11 << 20, 7 << 20)] {
         let mut look = seen(uptime_ms, [0, 0, 2 << 10]);
         let group = json!({
             "group": "01", "address": "239.1.2.3:7000", "open": true, "messages_sent": 3,
             "messages_acknowledged": 2, "queued_bytes": 0, "window_bytes": 0, "bytes_sent": bytes_sent,
             "repairs": 0, "members": [],
         });
-        look.nodes[0].groups.push(serde_json::from_value(group).unwrap());
-        tables.take(look);
-    }
-    let text = tables.whole();
-    let rate_in = |what: &str| text.lines().any(|line| line.contains(what) && line.contains("10 MiB"));
-    assert!(rate_in("solver") && rate_in("239.1.2.3"), "{text}");
-}
-
-#[test]
-fn what_comes_of_groups_is_of_what_a_node_receives() {
-    let mut tables = Tables::new("/nowhere".into());
-    for (uptime_ms, bytes_received) in [(1_000, 0), (2_000, 7 << 20)] {
-        let mut look = seen(uptime_ms, [0; 3]);
         let of = json!({
-            "group": "01", "address": "239.1.2.3:7000", "opener": "10.0.0.4:7000", "member": 5,
+            "group": "02", "address": "239.4.5.6:7000", "opener": "10.0.0.4:7000", "member": 5,
             "bytes_received": bytes_received,
         });
+        look.nodes[0].groups.push(serde_json::from_value(group).unwrap());
         look.nodes[0].memberships.push(serde_json::from_value(of).unwrap());
         tables.take(look);
     }
     let text = tables.whole();
-    let rate_in = |what: &str| text.lines().any(|line| line.contains(what) && line.contains("7 MiB"));
-    assert!(rate_in("solver") && rate_in("239.1.2.3"), "{text}");
+    let says = |what: &str, rate: &str| text.lines().any(|line| line.contains(what) && line.contains(rate));
+    assert!(says("solver", "10 MiB") && says("239.1.2.3", "10 MiB"), "{text}");
+    assert!(says("solver", "7 MiB") && says("239.4.5.6", "7 MiB"), "{text}");
 }
 
 #[test]
