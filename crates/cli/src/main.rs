@@ -47,6 +47,7 @@ enum Command {
     Sim(cmd::sim::SimCommand),
     Relay(cmd::relay::RelayCommand),
     Top(cmd::top::TopCommand),
+    Dump(cmd::dump::DumpCommand),
     #[command(hide = true)]
     Completions(cmd::generate::CompletionsCommand),
     #[command(hide = true)]
@@ -108,6 +109,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Sim(command) => command.run(),
         Command::Relay(command) => command.run(),
         Command::Top(command) => command.run(),
+        Command::Dump(command) => command.run().map(|()| true),
         Command::Completions(command) => {
             command.run::<Cli>();
             Ok(true)

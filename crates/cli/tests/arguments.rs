@@ -140,7 +140,7 @@ fn manual_pages_and_completions_are_written() {
         let also = above.map(|above| format!("{}(1)\n", above.replace('-', "\\-")));
         assert!(also.is_none_or(|also| text.ends_with(&also)), "{text}");
     }
-    assert_eq!(pages.len(), 21, "{pages:?}");
+    assert_eq!(pages.len(), 22, "{pages:?}");
     let relay = std::fs::read_to_string(place.path().join("denrei-relay.1")).unwrap();
     assert!(relay.contains("\\fBdenrei relay\\fR [OPTIONS] \\-\\-route <LISTEN=TARGET>\n"), "{relay}");
     assert!(relay.contains(".TP\n\\fB141\\fR\nnobody reads"), "{relay}");

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod cast;
 pub mod demo;
 pub mod doctor;
+pub mod dump;
 pub mod generate;
 pub mod key;
 pub mod keygen;
