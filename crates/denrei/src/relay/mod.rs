@@ -262,7 +262,6 @@ impl Relay {
     /// whether it came about. Dropping the relay ends what is left.
     pub fn drain(&self, limit: Duration) -> bool {
         self.places.close();
-        self.routes.iter().for_each(|(_, route)| route.drain());
         let begun = Instant::now();
         while !self.places.are_free() {
             let left = limit.saturating_sub(begun.elapsed());

@@ -49,9 +49,14 @@ impl Places {
         self.0.lock().left += 1;
     }
 
-    /// Nobody begins any more.
+    /// Nobody begins any more, and the pairs that there are end in order.
     pub fn close(&self) {
         self.0.lock().ending = true;
+    }
+
+    /// Whether nobody begins any more.
+    pub fn are_closed(&self) -> bool {
+        self.0.lock().ending
     }
 
     /// Whether nobody has one, with a pair or about to get it.

@@ -39,8 +39,6 @@ pub(super) struct RouteState {
     over: Mutex<HashSet<PeerId>>,
     /// Senders of which a message was handed on before it was told that they are there, which is then no news.
     untold: Mutex<HashSet<PeerId>>,
-    /// The pairs are to end in order.
-    draining: AtomicBool,
     unable: Unable,
 }
 
@@ -68,7 +66,6 @@ impl RouteState {
             pairs: Mutex::default(),
             over: Mutex::default(),
             untold: Mutex::default(),
-            draining: AtomicBool::new(false),
             unable: Unable::default(),
         }
     }
@@ -76,11 +73,6 @@ impl RouteState {
     /// All pairs, as of now.
     pub fn pairs(&self) -> Vec<PairState> {
         self.pairs.lock().values().map(|running| running.pair.state()).collect()
-    }
-
-    /// Has the pairs end in order.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
     }
 
     /// The route's thread.
@@ -164,7 +156,7 @@ impl RouteState {
 
     /// Sets rates, ends what is to end, and takes away pairs that are over.
     fn look(&self) {
-        let draining = self.draining.load(Ordering::Acquire);
+        let draining = self.places.are_closed();
         let over: Vec<Running> = {
             let mut pairs = self.pairs.lock();
             pairs.values().for_each(|running| {
