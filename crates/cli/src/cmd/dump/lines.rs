@@ -76,17 +76,11 @@ impl Lines {
 
 /// What `bytes` say, of a datagram that had so many more.
 fn in_words(bytes: &[u8], missing: usize) -> String {
-    let Ok(packet) = Packet::decode(bytes) else { return dump(bytes).to_string() };
-    if checksum::verify(bytes) {
-        return dump(bytes).to_string();
+    match Packet::decode(bytes) {
+        Ok(packet) if missing > 0 => {
+            let rest = packet.body.len() + missing;
+            format!("{} | {rest} bytes, {missing} of them not captured", packet.header)
+        }
+        _ => dump(bytes).to_string(),
     }
-    // What is not whole, or sealed, has no frames to be shown.
-    let mut words = packet.header.to_string();
-    if !packet.handshake.is_empty() {
-        words += &format!(" handshake {} bytes", packet.handshake.len());
-    }
-    let rest = packet.body.len() + missing;
-    let why =
-        if missing > 0 { format!("{missing} of them not captured") } else { "sealed or damaged".into() };
-    format!("{words} | {rest} bytes, {why}")
 }
