@@ -4,6 +4,7 @@ mod capture;
 mod datagrams;
 mod lines;
 
+use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
 use capture::Capture;
@@ -23,9 +24,10 @@ use std::path::{Path, PathBuf};
 ///     denrei dump capture.pcap
 ///     tcpdump -i any -U -w - udp | denrei dump
 ///
-/// One line for each datagram: seconds since the first one, who sent it to whom, and what it says. A train that the
-/// kernel had not yet cut up when it was captured is shown as its datagrams. Of a sealed packet only the header can be
-/// read. What is not of denrei is passed over and counted, on standard error at the end.
+/// One line for each datagram: seconds since the first one, from whom, to whom, how
+/// long, and what it says. A train that the kernel had not yet cut up when it was
+/// captured is shown as its datagrams. Of a sealed packet only the header can be read.
+/// What is not of denrei is passed over, and counted on standard error at the end.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct DumpCommand {
@@ -34,7 +36,7 @@ pub struct DumpCommand {
     file: PathBuf,
 
     /// Only datagrams from or to this UDP port, and those that are not of denrei as well; may be repeated
-    #[arg(long = "port", value_name = "PORT")]
+    #[arg(long = "port", value_parser = whole(1_u16..=u16::MAX), value_name = "PORT")]
     ports: Vec<u16>,
 
     /// Print an object of JSON for each datagram
