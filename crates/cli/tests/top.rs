@@ -3,8 +3,11 @@
 mod common;
 
 use common::{denrei, stderr, stdout};
+use std::io::Write;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const VARIABLE: &str = "DENREI_STATUS_DIRECTORY";
@@ -68,6 +71,26 @@ fn a_program_that_knows_nothing_of_it_is_seen() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stdout(&output).contains("no node tells of itself there"), "{}", stdout(&output));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// Of another version, which lacks a field: named, on standard error where objects are printed.
+#[test]
+fn who_cannot_be_understood_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let other = UnixListener::bind(directory.path().join("4711-00.socket")).unwrap();
+    thread::spawn(move || {
+        while let Ok((mut asking, _)) = other.accept() {
+            let _ = asking.write_all(b"{\"process\":4711}\n");
+        }
+    });
+    let words = "the answer of process 4711 cannot be read (another version?): missing field";
+    let output = top(directory.path(), &["--once", "--interval=0.1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains(words), "{}", stdout(&output));
+    assert!(!stdout(&output).contains("no node tells of itself"), "{}", stdout(&output));
+    let output = top(directory.path(), &["--once", "--json"]);
+    assert_eq!((stdout(&output).as_str(), output.status.code()), ("", Some(1)));
+    assert!(stderr(&output).contains(words), "{}", stderr(&output));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 mod reader;
 mod server;
 
-pub use reader::{Seen, read};
+pub use reader::{Seen, Unreadable, read};
 pub(crate) use server::{About, StatusServer};
 
 use denrei_proto::group::{GroupStatus as Group, MemberStatus as Member, MembershipStatus as Membership};
@@ -24,7 +24,8 @@ fn own_prefix() -> String {
     format!("{}-", std::process::id())
 }
 
-/// A Node, all its peers and groups, as of the moment it was asked.
+/// A Node, all its peers and groups, as of the moment it was asked. Read from one of another version that has no such
+/// counter or list, it is 0, or empty; without any other field it is [`Unreadable`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NodeStatus {
@@ -43,13 +44,15 @@ pub struct NodeStatus {
     /// Whether it has a cluster key, and seals every packet.
     pub sealed: bool,
     /// What happened that belongs to no peer.
-    #[serde(with = "EndpointCountersFields")]
+    #[serde(default, with = "EndpointCountersFields")]
     pub counters: EndpointCounters,
     /// Its sessions.
     pub peers: Vec<PeerStatus>,
     /// The groups that it has opened.
+    #[serde(default)]
     pub groups: Vec<GroupStatus>,
     /// The groups that it is a member of.
+    #[serde(default)]
     pub memberships: Vec<MembershipStatus>,
 }
 
@@ -94,7 +97,7 @@ pub struct PeerStatus {
     /// Relays between the peer and whoever speaks through it.
     pub relays: u8,
     /// Since the session began.
-    #[serde(with = "PeerCountersFields")]
+    #[serde(default, with = "PeerCountersFields")]
     pub counters: PeerCounters,
 }
 
@@ -128,10 +131,12 @@ pub struct GroupStatus {
     pub window_bytes: u64,
     /// Bytes sent to the group's address, or with the unicast backend to each member, UDP payload; what goes by the tree
     /// is counted by the sessions.
+    #[serde(default)]
     pub bytes_sent: u64,
     /// Symbols sent again, to the group's address or to one member.
     pub repairs: u64,
     /// Its members.
+    #[serde(default)]
     pub members: Vec<MemberStatus>,
 }
 
@@ -170,12 +175,13 @@ pub struct MembershipStatus {
     /// The Node's id in it.
     pub member: u32,
     /// Bytes of the group's packets that came, UDP payload; what comes by a tree is counted by the sessions.
+    #[serde(default)]
     pub bytes_received: u64,
 }
 
-/// The fields of [`PeerCounters`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "PeerCounters")]
+/// The fields of [`PeerCounters`]. What another version does not count is 0.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(remote = "PeerCounters", default)]
 struct PeerCountersFields {
     packets_sent: u64,
     packets_received: u64,
@@ -192,9 +198,9 @@ struct PeerCountersFields {
     ecn_marks: u64,
 }
 
-/// The fields of [`EndpointCounters`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "EndpointCounters")]
+/// The fields of [`EndpointCounters`]. What another version does not count is 0.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(remote = "EndpointCounters", default)]
 struct EndpointCountersFields {
     datagrams: u64,
     malformed: u64,

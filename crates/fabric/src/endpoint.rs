@@ -149,9 +149,11 @@ impl Endpoint {
         worked
     }
 
-    /// Sends what waits for company; whether the application has left anything to be sent. `None`: somebody has the engine.
-    pub(crate) fn send_deferred(&self) -> Option<bool> {
-        self.engine.try_lock().map(|mut engine| engine.send_deferred())
+    /// Sends what waits for company; whether the application has left anything to be sent. `None`: somebody has the
+    /// engine, and is not waited for.
+    pub(crate) fn send_deferred(&self, waits: bool) -> Option<bool> {
+        let engine = if waits { Some(self.engine.lock()) } else { self.engine.try_lock() };
+        engine.map(|mut engine| engine.send_deferred())
     }
 
     /// The keeper looks whether it is wanted, wherever it sleeps.

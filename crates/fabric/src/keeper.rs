@@ -18,6 +18,8 @@ const TURN: Duration = Duration::from_micros(50);
 /// The longest turn: while the application is there and sends by itself what it has let wait, each turn
 /// takes the core from it for nothing.
 const LONGEST_TURN: Duration = Duration::from_micros(800);
+/// So many times in a row the keeper goes away again where somebody has the engine; then it waits for it.
+const MOST_MISSES: u32 = 2;
 /// How long the keeper stays awake after there was something to keep.
 const AWAKE: Duration = Duration::from_millis(2);
 /// An application that has not called for so long is away.
@@ -111,17 +113,22 @@ impl Keeper {
 
     /// With manual progress; `None`: the endpoint is gone.
     fn keep(&self, node: &Node, stands_in: bool, endpoint: &Weak<Endpoint>) -> Option<()> {
-        let (mut last, mut turn, mut look) = (Instant::now(), TURN, SELDOM);
+        let (mut last, mut turn, mut look, mut misses) = (Instant::now(), TURN, SELDOM, 0);
         // Who is woken again and again before that looks all the same: a program may send a row with each step.
         let mut look_at = last + look;
         while !self.is_stopping() {
             if self.take_deferred() {
-                let was_left = endpoint.upgrade()?.send_deferred();
-                // Whoever has the engine may do something else with it, and go away.
-                if was_left.is_none() {
-                    self.deferred.store(true, Ordering::Relaxed);
+                match endpoint.upgrade()?.send_deferred(misses >= MOST_MISSES) {
+                    Some(was_left) => {
+                        turn = if was_left { TURN } else { (2 * turn).min(LONGEST_TURN) };
+                        misses = 0;
+                    }
+                    // Whoever has the engine may do something else with it, and go away.
+                    None => {
+                        self.deferred.store(true, Ordering::Relaxed);
+                        misses += 1;
+                    }
                 }
-                turn = if was_left == Some(true) { TURN } else { (2 * turn).min(LONGEST_TURN) };
                 last = Instant::now();
             }
             if self.awake.load(Ordering::Acquire) {

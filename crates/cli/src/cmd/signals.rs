@@ -1,17 +1,18 @@
 //! The signals that end a process, for commands that have others to tell that they end.
 //!
-//! Inputs → outputs: the signals → the first of them, as a value; a later one ends the process at once.
+//! Inputs → outputs: the signals → the first of them, as a value; a later one ends the process at once. Signals that
+//! end nothing can be waited for as well.
 
 use crate::process::NO_THREAD;
 use anyhow::{Context, Result};
 use denrei_netlab::ending_signals;
+use signal_hook::consts::SIGHUP;
 use signal_hook::flag::register;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use std::io::{self, Read};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,15 @@ const TWICE: Duration = Duration::from_millis(200);
 
 /// Waits for one.
 pub struct Ending {
-    told: Receiver<i32>,
+    told: Arc<Told>,
     came: Arc<AtomicBool>,
+}
+
+/// What came and has not been waited for, each signal once.
+#[derive(Default)]
+struct Told {
+    signals: Mutex<Vec<i32>>,
+    more: Condvar,
 }
 
 /// One that came.
@@ -34,24 +42,29 @@ pub struct Signal(i32);
 impl Ending {
     /// From now on the signals do not end the process by themselves.
     pub fn watch() -> Result<Self> {
+        Self::watch_and(&[])
+    }
+
+    /// The same, and `others` are waited for as well, and do nothing by themselves.
+    pub fn watch_and(others: &[i32]) -> Result<Self> {
         let wrong = "cannot watch for signals";
         let came = Arc::new(AtomicBool::new(false));
         let ending = ending_signals();
         for signal in &ending {
             register(*signal, came.clone()).context(wrong)?;
         }
-        let mut signals = Signals::new(ending).context(wrong)?;
-        let (tell, told) = sync_channel(1);
+        let mut signals = Signals::new(ending.iter().chain(others)).context(wrong)?;
+        let told = Arc::<Told>::default();
+        let tell = told.clone();
         let watcher = thread::Builder::new().name("signals".into());
         let watch = move || {
             let mut first = None;
             for signal in signals.forever() {
-                let since = first.get_or_insert_with(Instant::now).elapsed();
-                if since > TWICE {
+                if ending.contains(&signal) && first.get_or_insert_with(Instant::now).elapsed() > TWICE {
                     let _ = emulate_default_handler(signal);
                 }
-                // One is enough; if nobody waits any more, the command ends anyway.
-                let _ = tell.try_send(signal);
+                // If nobody waits any more, the command ends anyway.
+                tell.take_in(signal);
             }
         };
         watcher.spawn(watch).context(NO_THREAD)?;
@@ -66,7 +79,21 @@ impl Ending {
 
     /// Waits at most `patience` for a signal.
     pub fn wait(&self, patience: Duration) -> Option<Signal> {
-        self.told.recv_timeout(patience).ok().map(Signal)
+        let signals = self.told.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.more.wait_timeout_while(signals, patience, |signals| signals.is_empty());
+        let (mut signals, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let first = (!signals.is_empty()).then(|| signals.remove(0));
+        first.map(Signal)
+    }
+}
+
+impl Told {
+    fn take_in(&self, signal: i32) {
+        let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        if !signals.contains(&signal) {
+            signals.push(signal);
+        }
+        self.more.notify_one();
     }
 }
 
@@ -90,6 +117,19 @@ impl<R: Read> Read for Guarded<R> {
 }
 
 impl Signal {
+    /// What a terminal says that goes away.
+    pub const HANGUP: Self = Self(SIGHUP);
+
+    /// Which.
+    pub fn number(&self) -> i32 {
+        self.0
+    }
+
+    /// Stops the process the way the signal would have, until it is continued.
+    pub fn stop_process(self) {
+        let _ = emulate_default_handler(self.0);
+    }
+
     /// Ends the process the way the signal would have.
     pub fn end_process(self) -> ! {
         let _ = emulate_default_handler(self.0);

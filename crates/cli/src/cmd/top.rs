@@ -3,7 +3,6 @@
 mod screen;
 mod tables;
 
-use crate::cmd::signals::Ending;
 use crate::cmd::values::seconds;
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
@@ -14,7 +13,7 @@ use denrei_output::{say, tell};
 use screen::Screen;
 use std::path::PathBuf;
 use std::time::Duration;
-use tables::Tables;
+use tables::{Tables, unreadable};
 
 /// Show what the nodes of this host do: sessions, round trips, windows, queues, losses, groups.
 ///
@@ -69,14 +68,9 @@ impl TopCommand {
             say!("{}", tables.whole().trim_end());
             return Ok(is_anybody);
         }
-        let ending = Ending::watch()?;
-        let screen = Screen::open();
+        let screen = Screen::open()?;
         loop {
-            screen.show(&tables);
-            if let Some(signal) = ending.wait(self.interval) {
-                drop(screen);
-                signal.end_process();
-            }
+            screen.show(&tables, self.interval);
             tables.take(look()?);
         }
     }
@@ -95,6 +89,9 @@ impl TopCommand {
             }
             for path in &seen.silent {
                 tell!("no answer from {}", path.display());
+            }
+            if let Some(words) = unreadable(&seen) {
+                tell!("{words}");
             }
             if self.once {
                 return Ok(!seen.nodes.is_empty());

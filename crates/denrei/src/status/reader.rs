@@ -5,6 +5,7 @@
 
 use super::{EXTENSION, NodeStatus, own_prefix};
 use socket2::{Domain, SockAddr, Socket, Type};
+use std::ffi::OsStr;
 use std::fs::DirEntry;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
@@ -26,9 +27,22 @@ const MOST_BYTES: usize = 256 << 20;
 pub struct Seen {
     /// What the Nodes say, by process and incarnation.
     pub nodes: Vec<NodeStatus>,
-    /// Sockets at which nobody answers within a second, or with what is no [`NodeStatus`]: processes that are stopped,
-    /// or another user's, or another version's.
+    /// Sockets at which nobody answers within a second, or only a part: processes that are stopped, or another user's.
     pub silent: Vec<PathBuf>,
+    /// Those that answer with what is no [`NodeStatus`]: of another version.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A Node whose answer says nothing here.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Unreadable {
+    /// Id of its process.
+    pub process: u32,
+    /// Its socket.
+    pub path: PathBuf,
+    /// What is wrong with the answer.
+    pub reason: String,
 }
 
 /// Asks all Nodes whose `status_directory` this is, 512 at most.
@@ -39,12 +53,10 @@ pub fn read(directory: &Path) -> io::Result<Seen> {
     let mut seen = Seen::default();
     let mut asked = Vec::new();
     for path in sockets(directory)? {
-        match Asked::ask(&path) {
-            Ok(node) => asked.push(node),
-            Err(error) if is_dead(&error) => drop(std::fs::remove_file(&path)),
-            // It ended between being listed and being asked.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(_) => seen.silent.push(path),
+        match ask(&path) {
+            Some(Ok(node)) => asked.push(node),
+            Some(Err(_)) => seen.silent.push(path),
+            None => {}
         }
     }
     let until = Instant::now() + PATIENCE;
@@ -60,9 +72,11 @@ pub fn read(directory: &Path) -> io::Result<Seen> {
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                     return true;
                 }
-                Ok(_) => match node.status() {
-                    Some(status) => seen.nodes.push(status),
-                    None => unclear.push(std::mem::take(&mut node.path)),
+                Ok(_) => match serde_json::from_slice(&node.answer) {
+                    Ok(status) => seen.nodes.push(status),
+                    // It was cut off.
+                    Err(error) if error.is_eof() => unclear.push(std::mem::take(&mut node.path)),
+                    Err(error) => seen.unreadable.extend(node.unreadable(&error)),
                 },
                 Err(_) => unclear.push(std::mem::take(&mut node.path)),
             }
@@ -72,10 +86,11 @@ pub fn read(directory: &Path) -> io::Result<Seen> {
             std::thread::sleep(NAP);
         }
     }
-    // A Node that ended meanwhile has taken its socket along.
-    seen.silent.extend(unclear.into_iter().filter(|path| path.exists()));
+    // Whoever has ended meanwhile owes no answer.
+    seen.silent.extend(unclear.into_iter().filter(|path| ask(path).is_some()));
     seen.silent.extend(asked.into_iter().map(|node| node.path));
     seen.silent.sort();
+    seen.unreadable.sort_by(|one, other| one.path.cmp(&other.path));
     seen.nodes
         .sort_by(|one, other| (one.process, &one.incarnation).cmp(&(other.process, &other.incarnation)));
     Ok(seen)
@@ -87,16 +102,21 @@ pub(super) fn remove_dead(directory: &Path) {
     let is_own =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&own));
     for path in sockets(directory).unwrap_or_default().into_iter().filter(|path| !is_own(path)) {
-        if Asked::ask(&path).is_err_and(|error| is_dead(&error)) {
-            // Another may have been faster.
-            let _ = std::fs::remove_file(&path);
-        }
+        ask(&path);
     }
 }
 
-/// Nobody listens, and nobody will: the name of a socket is given away only once it is listened at.
-fn is_dead(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::ConnectionRefused
+/// Asks who listens there; `None`: nobody does any more. What a process has left that was killed is removed.
+fn ask(path: &Path) -> Option<io::Result<Asked>> {
+    let asked = Asked::ask(path);
+    match asked.as_ref().map_err(io::Error::kind) {
+        // Nobody will: the name of a socket is given away only once it is listened at. Another may have been faster.
+        Err(ErrorKind::ConnectionRefused) => drop(std::fs::remove_file(path)),
+        // It ended between being listed and being asked.
+        Err(ErrorKind::NotFound) => {}
+        _ => return Some(asked),
+    }
+    None
 }
 
 /// The sockets that have names as Nodes give them. Whatever else lies there is of no concern, and stays.
@@ -110,10 +130,13 @@ fn sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn is_of_node(entry: &DirEntry) -> bool {
-    let name = entry.file_name();
-    let of_process = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)?.split_once('-'));
-    of_process.is_some_and(|(process, _)| process.parse::<u32>().is_ok())
-        && entry.file_type().is_ok_and(|kind| kind.is_socket())
+    process_of(&entry.file_name()).is_some() && entry.file_type().is_ok_and(|kind| kind.is_socket())
+}
+
+/// The process whose Node's socket has this name; `None`: it is none's.
+fn process_of(name: &OsStr) -> Option<u32> {
+    let (process, _) = name.to_str()?.strip_suffix(EXTENSION)?.split_once('-')?;
+    process.parse().ok()
 }
 
 /// A Node that has been asked.
@@ -143,8 +166,9 @@ impl Asked {
         Ok(count)
     }
 
-    /// What it has said; `None`: it is another version's, or was cut off.
-    fn status(&self) -> Option<NodeStatus> {
-        serde_json::from_slice(&self.answer).ok()
+    /// It has said what is no status.
+    fn unreadable(&self, error: &serde_json::Error) -> Option<Unreadable> {
+        let (process, reason) = (process_of(self.path.file_name()?)?, error.to_string());
+        Some(Unreadable { process, path: self.path.clone(), reason })
     }
 }

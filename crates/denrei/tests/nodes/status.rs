@@ -142,6 +142,21 @@ fn the_dead_are_cleared_away_and_the_stopped_named() {
     assert_eq!(seen.nodes[0].address, node.local_addr());
 }
 
+/// Nothing is said of a Node that is killed while it is asked.
+#[test]
+fn who_dies_while_it_is_asked_is_cleared_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(directory.path().join("1-killed.socket")).unwrap();
+    let killed = std::thread::spawn(move || {
+        let (asked, _) = listener.accept().unwrap();
+        drop(listener);
+        drop(asked);
+    });
+    assert_eq!(read(directory.path()).unwrap(), Seen::default());
+    killed.join().unwrap();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
 /// What listens there and is no Node of this version is named as well, and nothing that it says does harm.
 #[test]
 fn who_answers_with_something_else_is_named() {
@@ -164,14 +179,45 @@ fn who_answers_with_something_else_is_named() {
         paths.push(directory.path().join(name).with_extension("socket"));
         let listener = UnixListener::bind(paths.last().unwrap()).unwrap();
         let answer = (*answer).to_owned();
-        std::thread::spawn(move || listener.accept().unwrap().0.write_all(answer.as_bytes()).unwrap())
+        std::thread::spawn(move || {
+            listener.accept().unwrap().0.write_all(answer.as_bytes()).unwrap();
+            listener
+        })
     });
     let answers: Vec<_> = answers.collect();
     let seen = read(directory.path()).unwrap();
-    answers.into_iter().for_each(|answer| answer.join().unwrap());
-    assert_eq!(seen.silent, paths[..4]);
+    for answer in answers {
+        drop(answer.join().unwrap());
+    }
+    assert_eq!(seen.silent, [&*paths[0], &*paths[3]]);
+    let unreadable: Vec<_> = seen.unreadable.iter().map(|of| (of.process, &of.path)).collect();
+    assert_eq!(unreadable, [(2, &paths[1]), (3, &paths[2])]);
+    assert!(seen.unreadable[1].reason.contains("missing field `sealed`"), "{:?}", seen.unreadable[1]);
     let addresses: Vec<_> = seen.nodes.iter().map(|status| status.address).collect();
     assert_eq!(addresses, [node.local_addr(); 2]);
+}
+
+/// Counters and lists are added from version to version; what is unknown is nothing then.
+#[test]
+fn what_another_version_does_not_count_is_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = told_in(directory.path(), background());
+    node.connect("127.0.0.1:9".parse().unwrap()).unwrap();
+    let status = status_of(directory.path(), &node);
+    let mut older = serde_json::to_value(&status).unwrap();
+    let without =
+        |object: &mut serde_json::Value, name| object.as_object_mut().unwrap().remove(name).unwrap();
+    for name in ["groups", "memberships"] {
+        without(&mut older, name);
+    }
+    without(&mut older["counters"], "retries");
+    without(&mut older["peers"][0], "min_rtt_ns");
+    without(&mut older["peers"][0]["counters"], "messages_sent");
+    let read: NodeStatus = serde_json::from_value(older.clone()).unwrap();
+    assert_eq!((read.counters, &read.peers), (status.counters, &status.peers));
+    without(&mut older, "counters");
+    let read: NodeStatus = serde_json::from_value(older).unwrap();
+    assert_eq!((read.counters.datagrams, &read.groups), (0, &Vec::new()));
 }
 
 /// Who asks and does not read, or goes away, holds up neither the next nor the end of the Node.

@@ -95,13 +95,9 @@ impl Tables {
     /// sessions in what is left.
     pub fn fitting(&self, lines: usize) -> String {
         let mut text = self.headline();
-        if self.seen.nodes.is_empty() && !self.seen.silent.is_empty() {
-            return text;
-        }
         if self.seen.nodes.is_empty() {
-            return text
-                + "\nno node tells of itself there (yet): start programs in an environment with\n"
-                + &format!("DENREI_STATUS_DIRECTORY={}\n", self.directory.display());
+            let is_anybody = !(self.seen.silent.is_empty() && self.seen.unreadable.is_empty());
+            return if is_anybody { text } else { text + &self.what_to_do() };
         }
         let room = (lines / GROUPS_SHARE).saturating_sub(AROUND_ROWS);
         let groups = self.groups(room) + &self.memberships(room);
@@ -123,7 +119,19 @@ impl Tables {
             1 => ", and 1 that does not answer".to_owned(),
             silent => format!(", and {silent} that do not answer"),
         };
-        format!("{}: {nodes}{silent}\n", self.directory.display())
+        let unreadable = match unreadable(&self.seen) {
+            None => String::new(),
+            Some(words) => format!("{words}\n"),
+        };
+        format!("{}: {nodes}{silent}\n{unreadable}", self.directory.display())
+    }
+
+    fn what_to_do(&self) -> String {
+        format!(
+            "\nno node tells of itself there (yet): start programs in an environment with\n\
+             DENREI_STATUS_DIRECTORY={}\n",
+            self.directory.display()
+        )
     }
 
     fn nodes(&self, room: usize) -> String {
@@ -224,6 +232,18 @@ impl Tables {
         busiest_first(&mut sessions);
         table(header, sessions, room, "sessions", |pace, (node, peer)| row(pace, node, peer))
     }
+}
+
+/// Which processes say what cannot be read, in one line, if any do.
+pub fn unreadable(seen: &Seen) -> Option<String> {
+    let first = seen.unreadable.first()?;
+    let mut processes: Vec<_> = seen.unreadable.iter().map(|of| of.process.to_string()).collect();
+    processes.dedup();
+    let (all, reason) = (processes.join(", "), visible(&first.reason));
+    Some(match processes.len() {
+        1 => format!("the answer of process {all} cannot be read (another version?): {reason}"),
+        _ => format!("the answers of processes {all} cannot be read (another version?): {reason}"),
+    })
 }
 
 /// Who moves as much as another stays behind it.
