@@ -3,6 +3,7 @@
 use super::sides::{Side, denrei, group, on_loopback, recv, send};
 use denrei::{ChannelId, Config, Drive, Node, SendError};
 use denrei_cast::message::{CHANNEL, MAX_MESSAGE_BYTES, Message, VERSION};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
@@ -59,4 +60,23 @@ fn who_names_its_sender_is_not_warned_that_others_are_not_heard() {
     command.args(["cast", "recv", "--from", "[::1]:9", "--wait", "0.1", "--into"]).arg(into.path());
     let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
     assert!(!said.contains("cannot hear"), "{said}");
+}
+
+/// There is nothing in it to be read, and it was sent as it had been, empty, and all was well.
+#[test]
+fn an_empty_file_that_is_written_to_while_receivers_are_waited_for_is_named() {
+    let (into, from, group) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), group());
+    let empty = from.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    std::fs::write(from.path().join("file"), "there").unwrap();
+    let mut sender = Side::start(send(&[from.path()], &group).args(["--min-members=1"]));
+    let mut said = BufReader::new(sender.0.as_mut().unwrap().stderr.take().unwrap()).lines();
+    // It has looked at all then.
+    said.find(|line| line.as_ref().unwrap().starts_with("sending from")).unwrap().unwrap();
+    std::fs::write(&empty, "late").unwrap();
+    let (receiver, _) = Side::receiver(&mut on_loopback(recv(into.path(), &group)));
+    let (status, report) = sender.json();
+    let error = report["error"].as_str().unwrap_or_default();
+    assert!(status == Some(1) && error.contains("empty changed while"), "{report}");
+    assert_eq!(receiver.json().0, Some(1));
 }
