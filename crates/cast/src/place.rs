@@ -7,8 +7,8 @@
 use crate::error::{CastError, storage};
 use crate::manifest::{Entry, Kind, Manifest};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat, mkdirat};
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat, fstatat, mkdirat};
 use nix::unistd::mkdtemp;
 use std::fs::{self, File};
 use std::io;
@@ -222,14 +222,18 @@ impl Place {
         Ok(file)
     }
 
-    /// Opens a file to read.
+    /// Opens a file to read, if it is this user's even one that its user may not read.
     ///
     /// # Errors
     /// It cannot be; something else is in its place.
     pub fn read_file(&self, manifest: &Manifest, index: usize) -> Result<File, CastError> {
         let entry = &manifest.entries[index];
         let parent = self.directory(manifest, entry.parent)?;
-        let opened = openat(&parent, entry.name.as_slice(), OFlag::O_RDONLY | FILE, Mode::empty());
+        let name = entry.name.as_slice();
+        let opened = match open_to_read(&parent, name) {
+            Err(Errno::EACCES) => open_closed(&parent, name),
+            opened => opened,
+        };
         let file: File = opened.map_err(self.error("open", manifest, index))?.into();
         regular(file, self.path.join(manifest.path(index)))
     }
@@ -244,6 +248,21 @@ impl Place {
         let path = self.path.join(manifest.path(index));
         move |error| storage(what, path)(io::Error::from(error))
     }
+}
+
+fn open_to_read(directory: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    openat(directory, name, OFlag::O_RDONLY | FILE, Mode::empty())
+}
+
+/// Opens a file to read that permissions keep its own user from, and leaves it with those.
+fn open_closed(directory: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let found = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    let set = |mode| fchmodat(directory, name, mode, FchmodatFlags::NoFollowSymlink);
+    // Another's stays closed.
+    set(OWNERS).map_err(|_| Errno::EACCES)?;
+    let opened = open_to_read(directory, name);
+    set(Mode::from_bits_truncate(found.st_mode))?;
+    opened
 }
 
 /// A file, which a device or a FIFO is not.

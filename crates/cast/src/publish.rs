@@ -202,7 +202,8 @@ fn finish_files(stage: &Stage) -> Result<(), CastError> {
             }
         };
         let meta = file.metadata().map_err(storage("look at", manifest.path(index)))?;
-        if !seen.insert(meta.ino()) {
+        // Directories of layered file systems may be another device's, with numbers of their own.
+        if !seen.insert((meta.dev(), meta.ino())) {
             return Err(same(index));
         }
     }

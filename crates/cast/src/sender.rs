@@ -207,7 +207,13 @@ impl Sender {
                 self.start_if_gathered(now)?;
             }
             self.arrange_group();
-            let sent = self.feed(now).inspect_err(|error| self.abort_all(&error.to_string()))?;
+            let sent = self.feed(now).inspect_err(|error| {
+                self.abort_all(&error.to_string());
+                if self.body_began {
+                    // Who is told knows then that something has left.
+                    let _ = progress(&self.progress());
+                }
+            })?;
             self.give_up_stuck(now);
             if self.note_repairs(now, &mut progress).is_break() {
                 if self.started.is_some() && self.roster.members.iter().all(Member::is_settled) {

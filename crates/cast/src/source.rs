@@ -126,6 +126,17 @@ impl Source {
         }
     }
 
+    /// That files which are in no piece, as they have no data, are what they were when they were looked at.
+    ///
+    /// # Errors
+    /// One cannot be read, or has changed.
+    pub fn look_at_those_without_data(&mut self) -> Result<(), CastError> {
+        match &mut self.content {
+            Content::Files(files) => files.look_at_those_without_data(&self.manifest),
+            Content::Stream(_) => Ok(()),
+        }
+    }
+
     /// Takes in what the stream has brought; whether there was something. With `wait` older pieces are
     /// not let go of: nothing is taken in then that has no room.
     ///

@@ -35,6 +35,9 @@ impl Sender {
         let some = matches!(self.options.members, Members::Listed(_)) && ready > 0;
         if enough || (some && waited >= self.options.wait) {
             if self.all_answer(now) {
+                self.source
+                    .look_at_those_without_data()
+                    .inspect_err(|error| self.abort_all(&error.to_string()))?;
                 self.started = Some(now);
                 self.finder = None;
             }

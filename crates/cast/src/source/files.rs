@@ -5,7 +5,7 @@
 
 use crate::body::{Body, Part};
 use crate::error::{CastError, storage};
-use crate::manifest::{Kind, Manifest};
+use crate::manifest::{Entry, Kind, Manifest};
 use crate::message::{Digest, PIECE_BYTES, piece_head};
 use crate::scan::{changed_ns, extents, mtime_ns, open};
 use blake3::Hasher;
@@ -46,6 +46,22 @@ impl Files {
     #[cfg(test)]
     pub fn hashed_bytes(&self) -> u64 {
         self.hashing.as_ref().map_or(0, |(_, done, _)| *done)
+    }
+
+    /// That the files which have nothing to be read, and so are looked at no more, are what they were.
+    ///
+    /// # Errors
+    /// One cannot be read, or has changed.
+    pub fn look_at_those_without_data(&mut self, manifest: &Manifest) -> Result<(), CastError> {
+        let of = |(index, entry): (usize, &Entry)| {
+            (matches!(entry.kind, Kind::File { .. }) && entry.data_bytes() == 0).then_some(index)
+        };
+        manifest
+            .entries
+            .iter()
+            .enumerate()
+            .filter_map(of)
+            .try_for_each(|index| self.read(manifest, index, 0, &mut []))
     }
 
     /// The message of a piece, the body's `number`, and its bytes of the body.
@@ -302,6 +318,23 @@ mod tests {
             let error = message(sent).unwrap_err();
             assert!(error.to_string().contains("was removed while it was sent"), "{sent}: {error}");
         }
+    }
+
+    #[test]
+    fn an_empty_file_that_is_written_to_or_removed_before_the_cast_begins_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("empty");
+        File::create(&path).unwrap();
+        let scan = scan(&[dir.path().into()], false).unwrap();
+        let mut files = Files::new(&scan.manifest, scan.sources, scan.changed_ns);
+        files.look_at_those_without_data(&scan.manifest).unwrap();
+        fs::write(&path, "no more").unwrap();
+        let error = files.look_at_those_without_data(&scan.manifest).unwrap_err().to_string();
+        assert!(error.contains("empty changed while"), "{error}");
+        fs::remove_file(&path).unwrap();
+        let mut files = Files { open: None, ..files };
+        let error = files.look_at_those_without_data(&scan.manifest).unwrap_err().to_string();
+        assert!(error.contains("empty was removed while"), "{error}");
     }
 
     #[test]

@@ -145,6 +145,27 @@ fn the_note_that_all_is_in_its_place_outlives_what_else_is_kept() {
     assert_eq!(names, ["f"]);
 }
 
+/// It was taken for missing, all was received anew, and what is in a directory that is closed by then could not be.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_its_own_user_may_not_read_is_verified_where_it_is() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let _nobody = Nobody::become_it();
+    let mut entries = vec![entry(None, "d", Kind::Directory), entry(Some(0), "f", file(1))];
+    (entries[0].mode, entries[1].mode) = (0o555, 0o040);
+    let (mut reception, offer) = begin(dir.path(), entries).unwrap();
+    reception.piece(&piece(&offer, 1, b"x", &[*hash(b"x").as_bytes()])).unwrap();
+    reception.finish().unwrap();
+    drop(reception);
+    let mut reception = Reception::new(offer, into(dir.path()), "").unwrap();
+    assert!(reception.is_complete(), "the sender was not told");
+    reception.finish().unwrap();
+    reception.forget().unwrap();
+    assert_eq!(dir.path().join("d/f").metadata().unwrap().mode() & 0o777, 0o040);
+}
+
 /// In a directory that others may write to, too, somebody could say of anything that it was verified.
 #[test]
 fn state_that_another_user_has_made_is_not_gone_on_with() {

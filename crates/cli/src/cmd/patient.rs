@@ -5,11 +5,23 @@
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 
 /// A stream of the kernel's that blocks, whatever mode its description is in.
 pub struct Patient<T>(pub T);
+
+impl Patient<File> {
+    /// What a standard stream is, without the standard library's opinion that one which is not open for what is asked
+    /// of it has ended, or takes everything.
+    ///
+    /// # Errors
+    /// No descriptor to be had.
+    pub fn of(stream: impl AsFd) -> io::Result<Self> {
+        Ok(Self(stream.as_fd().try_clone_to_owned()?.into()))
+    }
+}
 
 impl<T: AsFd> Patient<T> {
     /// Does `step` until it is not refused for the moment.

@@ -3,7 +3,9 @@
 use super::sides::{Side, denrei, group, on_loopback, recv, send};
 use denrei::{ChannelId, Config, Drive, Node, SendError};
 use denrei_cast::message::{CHANNEL, MAX_MESSAGE_BYTES, Message, VERSION};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -59,4 +61,38 @@ fn who_names_its_sender_is_not_warned_that_others_are_not_heard() {
     command.args(["cast", "recv", "--from", "[::1]:9", "--wait", "0.1", "--into"]).arg(into.path());
     let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
     assert!(!said.contains("cannot hear"), "{said}");
+}
+
+/// Sends two files of so many bytes, which `change` changes while a receiver is waited for: how that ends.
+fn changed_meanwhile(sizes: [usize; 2], change: impl FnOnce(&Path)) -> (Option<i32>, String) {
+    let (into, from, group) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), group());
+    for (name, size) in ["a", "b"].into_iter().zip(sizes) {
+        std::fs::write(from.path().join(name), vec![7; size]).unwrap();
+    }
+    let mut sender = Side::start(send(&[from.path()], &group).args(["--min-members=1"]));
+    let mut said = BufReader::new(sender.0.as_mut().unwrap().stderr.take().unwrap()).lines();
+    // It has looked at all then.
+    said.find(|line| line.as_ref().unwrap().starts_with("sending from")).unwrap().unwrap();
+    change(from.path());
+    let (receiver, _) = Side::receiver(&mut on_loopback(recv(into.path(), &group)));
+    let (status, report) = sender.json();
+    assert_eq!(receiver.json().0, if status == Some(0) { Some(0) } else { Some(1) });
+    (status, report["error"].as_str().unwrap_or_default().to_owned())
+}
+
+/// There is nothing in it to be read, and it was sent as it had been, empty, and all was well.
+#[test]
+fn an_empty_file_that_is_written_to_while_receivers_are_waited_for_is_named() {
+    let (status, error) = changed_meanwhile([0, 5], |dir| std::fs::write(dir.join("a"), "late").unwrap());
+    assert!(status == Some(1) && error.contains("a changed while"), "{status:?}: {error}");
+}
+
+/// It was for what has left in less than a fifth of a second.
+#[test]
+fn a_cast_some_of_which_has_left_is_none_that_could_not_be_tried() {
+    let (status, error) = changed_meanwhile([1 << 20; 2], |dir| {
+        std::fs::remove_file(dir.join("b")).unwrap();
+        std::os::unix::fs::symlink("b", dir.join("b")).unwrap();
+    });
+    assert!(status == Some(1) && error.contains("symbolic links"), "{status:?}: {error}");
 }

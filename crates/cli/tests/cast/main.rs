@@ -1,5 +1,6 @@
 //! `denrei cast` between real processes on loopback; between hosts in namespaces: `hosts.rs`.
 
+mod disks;
 mod hosts;
 mod interrupted;
 mod limits;

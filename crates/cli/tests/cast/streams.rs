@@ -1,6 +1,7 @@
 //! What becomes of receivers that do not keep up with a stream.
 
 use crate::sides::{Side, group, on_loopback, places, recv, send};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -90,4 +91,29 @@ fn pipes_that_somebody_has_made_non_blocking_are_waited_for() {
     assert_eq!(received.status.code(), Some(0), "{}", said(&received));
     writer.join().unwrap().unwrap();
     assert!(reader.join().unwrap().unwrap() == data, "it is another stream");
+}
+
+/// As `nohup` leaves a terminal's: nothing was taken for a stream that is whole, and what came went nowhere.
+#[test]
+fn descriptors_that_are_open_the_other_way_are_said() {
+    let (group, into) = (group(), places(1));
+    let other = into[0].path().join("other");
+    let written = Stdio::from(File::create(&other).unwrap());
+    let (receiver, addr) = Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    let mut command = send(&[Path::new("-")], &group);
+    command.args(["--members", &addr]).stdin(written).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let sent = Side(Some(command.spawn().unwrap())).end();
+    let said = String::from_utf8_lossy(&sent.stderr).into_owned();
+    assert!(!sent.status.success() && said.contains("Bad file descriptor"), "{:?}: {said}", sent.status);
+    assert_eq!(receiver.json().0, Some(1));
+
+    let read = Stdio::from(File::open(&other).unwrap());
+    let mut command = on_loopback(recv(Path::new("-"), &group));
+    let receiver = Side(Some(command.stdout(read).stderr(Stdio::piped()).spawn().unwrap()));
+    let mut sender = Side::start(send(&[Path::new("-")], &group).args(["--min-members", "1"]));
+    sender.0.as_mut().unwrap().stdin.take().unwrap().write_all(b"a stream").unwrap();
+    assert_eq!(sender.json().0, Some(1));
+    let received = receiver.end();
+    let said = String::from_utf8_lossy(&received.stderr).into_owned();
+    assert!(received.status.code() == Some(1) && said.contains("Bad file descriptor"), "{said}");
 }

@@ -105,7 +105,8 @@ impl RecvCommand {
             return Err(wrong_arguments("--fsync is for a directory: whoever reads the pipe has it"));
         }
         let destination = if piped {
-            Destination::Pipe(Box::new(Patient(std::io::stdout())))
+            let stdout = Patient::of(std::io::stdout()).context("cannot write to standard output")?;
+            Destination::Pipe(Box::new(stdout))
         } else {
             let path = self.into.clone();
             match check_directory(&path) {

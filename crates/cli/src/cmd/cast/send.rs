@@ -236,7 +236,8 @@ impl SendCommand {
             let (name, retain) =
                 (self.name.as_deref().unwrap_or(STREAM_NAME), self.retain.unwrap_or(RETAIN_BYTES));
             let ending = Ending::watch()?;
-            return match Source::stream(name, ending.guard(Patient(std::io::stdin())), retain) {
+            let stdin = Patient::of(std::io::stdin()).context("cannot read standard input")?;
+            return match Source::stream(name, ending.guard(stdin), retain) {
                 Err(CastError::Manifest(error)) => Err(wrong_arguments(format!("--name: {error}"))),
                 source => Ok((source.context("cannot send standard input")?, ending)),
             };
