@@ -17,13 +17,15 @@ use tables::{Tables, unreadable};
 
 /// Show what the nodes of this host do: sessions, round trips, windows, queues, losses, groups.
 ///
-/// Nodes tell of themselves if they are started with the setting `status_directory`, or in an environment where
-/// DENREI_STATUS_DIRECTORY names a directory, programs that know nothing of it included:
+/// Nodes tell of themselves if they are started with the setting `status_directory`,
+/// or in an environment where DENREI_STATUS_DIRECTORY names a directory, programs that
+/// know nothing of it included:
 ///
 ///     export DENREI_STATUS_DIRECTORY=/dev/shm/denrei-$USER
 ///
-/// in the shells where they and this command are started. What a second brings is the difference between two looks.
-/// The busiest sessions come first. Nothing is gathered while nobody looks.
+/// in the shells where they and this command are started. What a second brings is the
+/// difference between two looks. The busiest sessions come first. Nothing is gathered
+/// while nobody looks.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct TopCommand {
