@@ -18,7 +18,7 @@ const MICROS: u64 = 1_000_000;
 const NANOS: u64 = 1_000_000_000;
 
 /// A packet of a capture.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Nanoseconds since 1970.
     pub at_ns: u64,

@@ -143,10 +143,15 @@ fn second(payload: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use denrei_io::pcap::Recorder;
+    use denrei_wire::Ecn;
     use denrei_wire::checksum::crc32c;
     use denrei_wire::packet::{Kind, common_header};
     use denrei_wire::{PacketNumber, Token};
-    use etherparse::PacketBuilder;
+    use std::time::UNIX_EPOCH;
+
+    /// Of the field of an IPv4 header that says what follows it.
+    const PROTOCOL_AT: usize = 9;
 
     /// A packet of a session with so many octets of padding.
     fn session(number: u64, padding: usize) -> Vec<u8> {
@@ -157,11 +162,13 @@ mod tests {
         bytes
     }
 
+    /// With the headers that Recorder makes up.
     fn ip(payload: &[u8], port: u16) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let builder = PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(7411, port);
-        builder.write(&mut bytes, payload).unwrap();
-        bytes
+        const BEFORE_PACKET: usize = 24 + 16;
+        let mut recorder = Recorder::new(Vec::new()).unwrap();
+        let (from, to) = (([10, 0, 0, 1], 7411).into(), ([10, 0, 0, 2], port).into());
+        recorder.record(UNIX_EPOCH, from, to, Ecn::Ect0, payload);
+        recorder.finish().unwrap().split_off(BEFORE_PACKET)
     }
 
     fn packet(link: Linktype, bytes: Vec<u8>) -> Packet {
@@ -232,11 +239,8 @@ mod tests {
         let mut named = Reader::new(vec![53]);
         assert_eq!((read(&mut named, &ours).len(), read(&mut named, &other).len()), (1, 1));
         assert!(read(&mut Reader::new(vec![54]), &ours).is_empty());
-        let tcp = {
-            let mut bytes = Vec::new();
-            PacketBuilder::ipv4([1; 4], [2; 4], 64).tcp(53, 53, 0, 0).write(&mut bytes, &[]).unwrap();
-            packet(Linktype::RAW, bytes)
-        };
+        let mut tcp = ours.clone();
+        tcp.bytes[PROTOCOL_AT] = 6;
         assert!(read(&mut named, &tcp).is_empty());
     }
 }
