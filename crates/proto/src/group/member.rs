@@ -255,16 +255,23 @@ impl Member {
         self.strayed.begin(now, STAY);
     }
 
-    /// Takes in a report: `sent` is the first symbol, `packets` the first packet not sent.
-    pub fn on_report(&mut self, now: Instant, report: &Feedback<'_>, sent: u64, packets: u64) -> Progress {
+    /// Takes in a report: `sent` are the first symbol and the first message, `packets` is the first packet not sent.
+    pub fn on_report(
+        &mut self,
+        now: Instant,
+        report: &Feedback<'_>,
+        sent: (u64, u64),
+        packets: u64,
+    ) -> Progress {
         let mut progress = Progress::default();
         let next = ids::expand(report.next, self.next);
-        progress.moved = self.has(next, ids::expand(report.messages, self.messages), sent);
+        progress.moved = self.has(next, self.messages_told(report, sent.1), sent.0);
         if report.limit > self.limit {
             self.limit = report.limit;
             progress.moved = true;
         }
-        let echo = ids::expand(report.echo, self.echo.map_or(0, |echo| echo + 1));
+        // Its last echo is of long ago if it is served by its session, and there is none if it joined late.
+        let echo = ids::expand(report.echo, packets);
         let heard = report.flags & denrei_wire::frame::feedback_flags::HEARD != 0;
         if heard && echo < packets && self.echo.is_none_or(|before| echo > before) {
             self.echo = Some(echo);
@@ -279,6 +286,12 @@ impl Member {
         self.asked_at = None;
         self.named = report.covers == 1;
         progress
+    }
+
+    /// Messages that it, or all it speaks for, have, of the `sent` ones.
+    pub fn messages_told(&self, report: &Feedback<'_>, sent: u64) -> u64 {
+        let told = ids::expand(report.messages, self.messages);
+        if told <= sent { told } else { self.messages }
     }
 
     /// It has all symbols before `next` of the `sent` ones, and all messages before `messages`; whether that is news.
@@ -355,5 +368,48 @@ mod tests {
         lateness.end_round();
         lateness.end_round();
         assert_eq!(sample(&mut lateness, 500), 500, "it said nothing for a round");
+    }
+
+    fn member() -> Member {
+        let (addr, peer) = ("10.0.0.1:7".parse().unwrap(), PeerId { slot: 0, generation: 0 });
+        let rtt = Rtt::new(Duration::from_micros(100), Duration::ZERO, Duration::from_secs(20));
+        Member::new(0, addr, peer, Instant::ZERO, rtt)
+    }
+
+    fn heard(echo: u32, messages: u32) -> Feedback<'static> {
+        Feedback {
+            flags: denrei_wire::frame::feedback_flags::HEARD,
+            group: 7,
+            member: 0,
+            covers: 1,
+            echo,
+            received: 1,
+            delay_us: 0,
+            next: 0,
+            messages,
+            limit: 0,
+            gaps: &[],
+        }
+    }
+
+    #[test]
+    fn a_packet_is_known_by_its_low_bits_however_long_ago_the_one_before_was_heard() {
+        let mut member = member();
+        for packets in [(5 << 32) + 3, (5 << 32) + (3 << 30), 7 << 32] {
+            let newest = packets - 1;
+            let progress = member.on_report(Instant::ZERO, &heard(newest as u32, 0), (0, 0), packets);
+            assert_eq!(progress.echoed, Some(newest));
+            let unsent = member.on_report(Instant::ZERO, &heard(packets as u32, 0), (0, 0), packets);
+            assert_eq!(unsent.echoed, None);
+        }
+    }
+
+    #[test]
+    fn messages_that_were_never_sent_are_not_taken_for_received() {
+        let mut member = member();
+        for (told, taken) in [(4, 4), (6, 4), (5, 5), (u32::MAX, 5)] {
+            member.on_report(Instant::ZERO, &heard(0, told), (0, 5), 0);
+            assert_eq!(member.messages, taken);
+        }
     }
 }

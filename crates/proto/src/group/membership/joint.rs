@@ -128,14 +128,20 @@ impl Joint {
         (self.repeats > 0).then_some(REPEAT_AFTER)
     }
 
-    /// Takes in a report from below; `known` is the first symbol not known to have been sent. Whether it
-    /// brings news of one below.
-    pub fn on_report(&mut self, now: Instant, peer: PeerId, feedback: &Feedback<'_>, known: u64) -> bool {
+    /// Takes in a report from below; `known` are the first symbol not known to have been sent, and the first message
+    /// not here. Whether it brings news of one below.
+    pub fn on_report(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        feedback: &Feedback<'_>,
+        (known, messages): (u64, u64),
+    ) -> bool {
         let index = match self.below.iter().position(|below| below.peer == peer) {
             Some(index) => index,
             None if self.route.as_ref().is_some_and(|(_, children)| children.contains(&peer)) => {
                 let (member, covers, lost) = (0, 0, 0);
-                self.below.push(Below { peer, member, covers, lost, next: known, messages: 0, limit: 0 });
+                self.below.push(Below { peer, member, covers, lost, next: known, messages, limit: 0 });
                 self.below.len() - 1
             }
             None => return false,
@@ -217,8 +223,8 @@ mod tests {
     #[test]
     fn losses_of_all_are_added_up_as_of_the_packet_that_is_echoed() {
         let mut joint = joint();
-        joint.on_report(Instant::ZERO, peer(1), &said(1, 1, 99, 97, 50), 50);
-        joint.on_report(Instant::ZERO, peer(2), &said(2, 5, 89, 5 * 90 - 4, 40), 50);
+        joint.on_report(Instant::ZERO, peer(1), &said(1, 1, 99, 97, 50), (50, 0));
+        joint.on_report(Instant::ZERO, peer(2), &said(2, 5, 89, 5 * 90 - 4, 40), (50, 0));
         let mut own = said(0, 1, 199, 199, 60);
         joint.join(60, 0, &mut own);
         assert_eq!((own.covers, own.next, own.member), (7, 40, 2));
@@ -233,19 +239,19 @@ mod tests {
             joint.join(60, 0, &mut own);
             (own.covers, own.next, own.received)
         };
-        joint.on_report(Instant::ZERO, peer(1), &said(1, 2, 99, 200, 50), 50);
+        joint.on_report(Instant::ZERO, peer(1), &said(1, 2, 99, 200, 50), (50, 0));
         assert_eq!(covered(&joint), (0, 50, 198), "of one right below");
-        joint.on_report(Instant::ZERO, peer(2), &said(2, 0, 99, 100, 60), 60);
+        joint.on_report(Instant::ZERO, peer(2), &said(2, 0, 99, 100, 60), (60, 0));
         assert_eq!(covered(&joint), (0, 50, 198), "of one below that one");
-        joint.on_report(Instant::ZERO, peer(2), &said(2, 3, 99, 300, 60), 60);
+        joint.on_report(Instant::ZERO, peer(2), &said(2, 3, 99, 300, 60), (60, 0));
         assert_eq!(covered(&joint), (6, 50, 1198));
     }
 
     #[test]
     fn who_says_that_it_speaks_for_all_there_can_be_ends_nothing() {
         let mut joint = joint();
-        joint.on_report(Instant::ZERO, peer(1), &said(1, u32::MAX, u32::MAX, 1, 50), 50);
-        joint.on_report(Instant::ZERO, peer(2), &said(2, u32::MAX, 0, 0, 50), 50);
+        joint.on_report(Instant::ZERO, peer(1), &said(1, u32::MAX, u32::MAX, 1, 50), (50, 0));
+        joint.on_report(Instant::ZERO, peer(2), &said(2, u32::MAX, 0, 0, 50), (50, 0));
         let mut own = said(0, 1, 199, 199, 60);
         joint.join(60, 0, &mut own);
         assert_eq!(own.covers, u32::MAX);
@@ -270,8 +276,21 @@ mod tests {
         assert_eq!([(); 4].map(|()| joint.repeat(&first).is_some()), [true, true, false, false]);
         assert!(joint.repeat(&said(0, 1, 19, 20, 20)).is_some(), "that is new");
         let below = said(1, 1, 9, 10, 10);
-        assert!(joint.on_report(Instant::ZERO, peer(1), &below, 10));
-        assert!(!joint.on_report(Instant::ZERO, peer(1), &said(1, 1, 12, 12, 10), 10), "the same again");
-        assert!(!joint.on_report(Instant::ZERO, peer(9), &below, 10), "who is not below");
+        assert!(joint.on_report(Instant::ZERO, peer(1), &below, (10, 0)));
+        assert!(!joint.on_report(Instant::ZERO, peer(1), &said(1, 1, 12, 12, 10), (10, 0)), "the same again");
+        assert!(!joint.on_report(Instant::ZERO, peer(9), &below, (10, 0)), "who is not below");
+    }
+
+    #[test]
+    fn messages_below_are_counted_from_where_this_member_is_also_beyond_what_travels() {
+        let mut joint = joint();
+        let (own_has, below_has) = ((1_u64 << 32) + 1, (1_u64 << 32) + 9);
+        for number in [1, 2] {
+            let report = Feedback { messages: below_has as u32, ..said(number, 1, 99, 97, 50) };
+            joint.on_report(Instant::ZERO, peer(number), &report, (50, own_has));
+        }
+        let mut own = said(0, 1, 199, 199, 60);
+        joint.join(60, own_has, &mut own);
+        assert_eq!(own.messages, own_has as u32, "it has less than those below");
     }
 }

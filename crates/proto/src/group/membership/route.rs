@@ -50,7 +50,8 @@ impl Membership {
     /// A report of a member below has come: joins it with this one's next. What is missing below waits a
     /// little for what others miss, the rest for company.
     pub fn on_report_from_below(&mut self, now: Instant, peer: PeerId, feedback: &Feedback<'_>) {
-        if !self.joint.on_report(now, peer, feedback, self.arrivals.known()) {
+        let known = (self.arrivals.known(), self.assembly.next());
+        if !self.joint.on_report(now, peer, feedback, known) {
             return;
         }
         let complete = self.joint.is_complete(self.arrivals.next());

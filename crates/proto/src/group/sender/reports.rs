@@ -39,7 +39,7 @@ impl Sender {
         self.add_up_waiting(now);
         let in_flight = self.stream.in_flight();
         let before = self.stream.acked();
-        let sent = self.stream.next();
+        let sent = (self.stream.next(), self.stream.message_count());
         // One of a tree that speaks for itself was asked: what it has lost it has lost in all the time since.
         let aside = self.tree.joins && self.tree.has_parent(self.members[index].id);
         let mut member = self.members.edit(index);
@@ -97,7 +97,7 @@ impl Sender {
     /// holds the others up, but for who was asked itself and is silent: others remember of it what it said; and who
     /// lets nothing come, which they do not know.
     fn on_joint_report(&mut self, now: Instant, index: usize, report: &Feedback<'_>) {
-        let sent = self.stream.next();
+        let (sent, messages) = (self.stream.next(), self.stream.message_count());
         let root = self.members[index].id;
         let below = self.tree.below(root);
         // Some below have not reported to those above them yet: their values are not in it.
@@ -121,7 +121,7 @@ impl Sender {
                 member.progress_at = now;
                 member.deaf_polls = 0;
             }
-            member.messages = member.messages.max(ids::expand(report.messages, member.messages));
+            member.messages = member.messages.max(member.messages_told(report, messages));
             if report.limit > member.limit {
                 member.limit = report.limit;
                 member.progress_at = now;
