@@ -383,6 +383,12 @@ int MPI_Allgatherv(const void *from, int out_count, MPI_Datatype out_type, void 
            allgatherv_by_group(state, from, out_count, out_type, to, counts, at, type));
 }
 
+int MPI_Comm_disconnect(MPI_Comm *comm) {
+    if (comm != NULL && *comm != MPI_COMM_NULL)
+        part(*comm);
+    return PMPI_Comm_disconnect(comm);
+}
+
 #if MPI_VERSION >= 4
 /* All its communicators were freed. */
 int MPI_Session_finalize(MPI_Session *session) {

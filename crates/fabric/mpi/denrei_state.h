@@ -110,6 +110,20 @@ static int forget(MPI_Comm comm, int key, void *value, void *extra) {
     return MPI_SUCCESS;
 }
 
+/* All ranks let go of a communicator, and of each other: they end its groups here, together. Later some may call the
+ * MPI no more. */
+static void part(MPI_Comm comm) {
+    pthread_mutex_lock(&lock);
+    struct state *state = states;
+    while (state != NULL && state->comm != comm)
+        state = state->next;
+    pthread_mutex_unlock(&lock);
+    if (state == NULL || state->private_comm == MPI_COMM_NULL)
+        return;
+    PMPI_Barrier(state->private_comm);
+    PMPI_Comm_free(&state->private_comm);
+}
+
 static void begin(void) {
     read_wishes();
     if (use != NEVER)

@@ -58,6 +58,19 @@ fn ranks_of_mpich_start_ranks() {
 }
 
 #[test]
+fn ranks_that_disconnected_end_without_each_other() {
+    let Some(mpich) = Mpich::find("ranks_that_disconnected_end_without_each_other") else { return };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "disconnect");
+    let left = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    let mut command = mpich.run(LIMIT, &provider, 2);
+    command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_USE", "always");
+    let output = command.arg(&groups.program).arg(&left).output().unwrap();
+    assert_says("disconnect", &output, "all have ended by themselves");
+}
+
+#[test]
 fn mpich_programs_run_across_hosts_with_loss() {
     const NAME: &str = "mpich_programs_run_across_hosts_with_loss";
     let Some(mpich) = Mpich::find(NAME) else { return };
