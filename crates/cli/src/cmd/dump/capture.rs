@@ -82,12 +82,13 @@ impl Capture {
                     packets.extend(take(block, &mut self.interfaces));
                     consumed
                 }
-                Err(PcapError::Eof) => return Ok((!packets.is_empty()).then_some(packets)),
+                // What was read first; the next call meets the same again.
+                Err(_) if !packets.is_empty() => return Ok(Some(packets)),
+                Err(PcapError::Eof) => return Ok(None),
                 Err(PcapError::UnexpectedEof) => {
                     self.is_cut_off = true;
-                    return Ok((!packets.is_empty()).then_some(packets));
+                    return Ok(None);
                 }
-                Err(PcapError::Incomplete(_)) if !packets.is_empty() => return Ok(Some(packets)),
                 Err(PcapError::Incomplete(_)) => {
                     if self.reader.refill().is_err() {
                         bail!("the capture cannot be read on");

@@ -72,7 +72,7 @@ impl Reader {
 
     /// What was read; `is_cut_off`: the capture ends in the middle of a packet.
     pub fn counts(&self, is_cut_off: bool) -> String {
-        let mut words = format!("{} datagrams; {} other packets", self.shown, self.others);
+        let mut words = format!("datagrams: {}; other packets: {}", self.shown, self.others);
         if self.short > 0 {
             words += &format!("; of {} the end was not captured (tcpdump -s 0)", self.short);
         }
@@ -221,7 +221,7 @@ mod tests {
         whole.bytes.truncate(28 + 1420 + 100);
         whole.missing = 1343;
         assert_eq!(lengths(read(&mut reader, &whole)), [(1420, 0), (100, 1343)]);
-        assert!(reader.counts(true).starts_with("5 datagrams; 0 other packets; of 1 the end"));
+        assert!(reader.counts(true).starts_with("datagrams: 5; other packets: 0; of 1 the end"));
         // Not the next one, or another session's.
         for other in [session(7, 1400), session(5, 1400)] {
             let two = packet(Linktype::RAW, ip(&[session(5, 1400), other].concat(), 9));
@@ -235,7 +235,7 @@ mod tests {
             (packet(Linktype::RAW, ip(&session(1, 8), 53)), packet(Linktype::RAW, ip(b"hello", 53)));
         let mut any = Reader::new(Vec::new());
         assert_eq!((read(&mut any, &ours).len(), read(&mut any, &other).len()), (1, 0));
-        assert_eq!(any.counts(false), "1 datagrams; 1 other packets");
+        assert_eq!(any.counts(false), "datagrams: 1; other packets: 1");
         let mut named = Reader::new(vec![53]);
         assert_eq!((read(&mut named, &ours).len(), read(&mut named, &other).len()), (1, 1));
         assert!(read(&mut Reader::new(vec![54]), &ours).is_empty());
