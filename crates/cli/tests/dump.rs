@@ -7,6 +7,7 @@ use denrei_io::pcap::Recorder;
 use denrei_wire::checksum::crc32c;
 use denrei_wire::packet::{Kind, common_header, flags};
 use denrei_wire::{Ecn, PacketNumber, Token, frame};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -110,6 +111,33 @@ fn what_is_no_capture_is_named() {
     assert!(stderr(&output).contains("/nowhere/at.all: No such file"), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(dump(&capture(&[]), &[]).status.code(), Some(0), "a capture of nothing is one");
+}
+
+/// Another that has the same pipe may have set that.
+#[test]
+fn a_pipe_that_does_not_block_is_waited_for() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_denrei"));
+    let child =
+        command.arg("dump").stdin(reader).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    thread::sleep(Duration::from_millis(100));
+    let _ = writer.write_all(&capture(&[&packet(7)]));
+    drop(writer);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (stdout(&output).lines().count(), stderr(&output).as_str()),
+        (1, "datagrams: 1; other packets: 0\n")
+    );
+}
+
+#[test]
+fn standard_input_that_is_not_open_to_be_read_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_denrei"));
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+    let output = command.arg("dump").stdin(null).output().unwrap();
+    assert!(stderr(&output).contains("cannot be read"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(3));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod capture;
 mod datagrams;
 mod lines;
 
+use crate::cmd::patient::Patient;
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
@@ -68,7 +69,8 @@ impl DumpCommand {
                     "which capture? Name a file, or pipe one in: tcpdump -i any -U -w - udp | denrei dump",
                 ));
             }
-            return Capture::open(stdin()).context("standard input");
+            let stdin = Patient::of(stdin()).context("standard input cannot be read")?;
+            return Capture::open(stdin).context("standard input");
         }
         let name = || self.file.display().to_string();
         let file = File::open(&self.file).with_context(name)?;

@@ -96,7 +96,7 @@ impl Capture {
                     continue;
                 }
                 Err(PcapError::BufferTooSmall) => {
-                    bail!("a packet of more than {BUFFER_BYTES} bytes: the capture is damaged")
+                    bail!("a block of more than {BUFFER_BYTES} bytes: damaged, or not read here")
                 }
                 Err(_) => bail!("the capture is damaged {} bytes from its beginning", self.reader.consumed()),
             };
@@ -140,7 +140,7 @@ fn take(block: PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>) -> Option<Pa
         PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
             interfaces.push(Interface {
                 link: interface.linktype,
-                fractions: interface.ts_resolution().filter(|it| *it > 0).unwrap_or(MICROS),
+                fractions: fractions(interface.if_tsresol),
                 offset_s: u64::try_from(interface.ts_offset()).unwrap_or(0),
             });
             None
@@ -153,8 +153,19 @@ fn take(block: PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>) -> Option<Pa
             let captured = block.data.get(..block.caplen as usize).unwrap_or(block.data);
             Some(packet(at_ns, interface.link, captured, block.origlen))
         }
+        // It says no time, and is of the first interface.
+        PcapBlockOwned::NG(Block::SimplePacket(block)) => {
+            let captured = block.data.get(..block.origlen as usize).unwrap_or(block.data);
+            Some(packet(0, interfaces.first()?.link, captured, block.origlen))
+        }
         PcapBlockOwned::NG(_) => None,
     }
+}
+
+/// Of a second, as an interface's `if_tsresol` says: a power of 10, or of 2.
+fn fractions(resolution: u8) -> u64 {
+    let base = if resolution & 0x80 == 0 { 10_u64 } else { 2 };
+    base.checked_pow((resolution & 0x7f).into()).unwrap_or(MICROS)
 }
 
 fn packet(at_ns: u64, link: Linktype, captured: &[u8], original: u32) -> Packet {
@@ -238,6 +249,23 @@ mod tests {
         assert_eq!(read(&pcapng(&pcap, u32::to_le_bytes)), (packets, true));
         let (packets, whole) = read(&pcapng(&pcap, u32::to_be_bytes));
         assert_eq!((packets, true), (read(&pcap).0, whole));
+    }
+
+    #[test]
+    fn times_are_powers_of_ten_or_two() {
+        let seen = [0, 3, 6, 9, 0x80 | 20, 0x80 | 63, 20, 0xff].map(fractions);
+        assert_eq!(seen, [1, 1000, MICROS, NANOS, 1 << 20, 1 << 63, MICROS, MICROS]);
+    }
+
+    #[test]
+    fn packets_without_a_time_are_some() {
+        let pcapng = pcapng(&pcap(), u32::to_le_bytes);
+        let (length, data) = (28 + 28, [7_u8; 38]);
+        let words = [3_u32, 56, 38].map(u32::to_le_bytes).concat();
+        let simple = [&words[..], &data, &[0; 2], &56_u32.to_le_bytes()].concat();
+        let (packets, whole) = read(&[&pcapng[..length + 4], &simple].concat());
+        let expected = Packet { at_ns: 0, link: Linktype::RAW, bytes: data.to_vec(), missing: 0 };
+        assert_eq!((packets, whole), (vec![expected], true));
     }
 
     #[test]

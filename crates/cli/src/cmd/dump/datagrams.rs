@@ -2,10 +2,11 @@
 //!
 //! Inputs → outputs: packets as a link carries them → UDP datagrams, one by one, and a count of the others. A train
 //! that was captured before it was cut up (UDP_SEGMENT, or UDP_GRO behind it) is cut up here: its datagrams have one
-//! length and count on, `spec/protocol.md` §3.
+//! length, and numbers near to each other, `spec/protocol.md` §3.
 
 use super::capture::Packet;
-use denrei_wire::packet::{COMMON_HEADER_BYTES, Packet as Decoded};
+use denrei_wire::datagram::MAX_SEGMENTS;
+use denrei_wire::packet::{COMMON_HEADER_BYTES, Packet as Decoded, PacketError};
 use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use pcap_parser::Linktype;
 use std::net::{IpAddr, SocketAddr};
@@ -47,8 +48,10 @@ impl Reader {
 
     /// Gives each datagram of `packet` to `show`.
     pub fn read(&mut self, packet: &Packet, mut show: impl FnMut(&Datagram<'_>)) {
-        let asked =
-            |(from, to, payload): &(SocketAddr, SocketAddr, &[u8])| self.is_asked_for(*from, *to, payload);
+        let is_whole = packet.missing == 0;
+        let asked = |(from, to, payload): &(SocketAddr, SocketAddr, &[u8])| {
+            self.is_asked_for(*from, *to, payload, is_whole)
+        };
         let Some((from, to, payload)) = udp(packet).filter(asked) else {
             self.others += 1;
             return;
@@ -63,9 +66,13 @@ impl Reader {
     }
 
     /// Of the ports that were named everything; of the others what is a packet of the version spoken here.
-    fn is_asked_for(&self, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> bool {
+    fn is_asked_for(&self, from: SocketAddr, to: SocketAddr, payload: &[u8], is_whole: bool) -> bool {
         if self.ports.is_empty() {
-            return Decoded::decode(payload).is_ok();
+            return match Decoded::decode(payload) {
+                // What all headers begin with is there, and right.
+                Err(PacketError::Truncated(captured)) => !is_whole && captured >= COMMON_HEADER_BYTES,
+                decoded => decoded.is_ok(),
+            };
         }
         self.ports.contains(&from.port()) || self.ports.contains(&to.port())
     }
@@ -129,13 +136,18 @@ fn train(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Where the packet after the one that `payload` begins with begins, if one does: it is of the same kind, version and
-/// session, and has the next number.
+/// session, and its number is near. It is the next one only if nothing was lost or overtaken before UDP_GRO.
 fn second(payload: &[u8]) -> Option<usize> {
-    let header = &Decoded::decode(payload).ok()?.header;
-    let next = header.number.wrapping_add(1).to_le_bytes();
+    let first = Decoded::decode(payload).ok()?.header;
+    let is_near = |number: u32| {
+        let between = (number.wrapping_sub(first.number) as i32).unsigned_abs();
+        (1..=MAX_SEGMENTS as u32).contains(&between)
+    };
     let follows = |at: &usize| {
         let (before, after) = (&payload[..COMMON_HEADER_BYTES], &payload[*at..]);
-        after[..2] == before[..2] && after[4..8] == next && after[8..COMMON_HEADER_BYTES] == before[8..]
+        after[..2] == before[..2]
+            && after[8..COMMON_HEADER_BYTES] == before[8..]
+            && after[4..].first_chunk().is_some_and(|number| is_near(u32::from_le_bytes(*number)))
     };
     (COMMON_HEADER_BYTES..(payload.len() + 1).saturating_sub(COMMON_HEADER_BYTES)).find(follows)
 }
@@ -222,11 +234,32 @@ mod tests {
         whole.missing = 1343;
         assert_eq!(lengths(read(&mut reader, &whole)), [(1420, 0), (100, 1343)]);
         assert!(reader.counts(true).starts_with("datagrams: 5; other packets: 0; of 1 the end"));
-        // Not the next one, or another session's.
-        for other in [session(7, 1400), session(5, 1400)] {
-            let two = packet(Linktype::RAW, ip(&[session(5, 1400), other].concat(), 9));
-            assert_eq!(lengths(read(&mut reader, &two)), [(2840, 0)]);
+        let two =
+            |second: u64| packet(Linktype::RAW, ip(&[session(5, 1400), session(second, 1400)].concat(), 9));
+        // What was between them was lost, or one has overtaken the other.
+        for near in [7, 5 + 64, 4, 0x1_0000_0000 - 5] {
+            assert_eq!(lengths(read(&mut reader, &two(near))), [(1420, 0), (1420, 0)], "{near}");
         }
+        // The same one, or no neighbour.
+        for other in [5, 5 + 65, 0x8000_0005] {
+            assert_eq!(lengths(read(&mut reader, &two(other))), [(2840, 0)], "{other}");
+        }
+    }
+
+    #[test]
+    fn a_packet_of_which_not_all_of_the_header_was_captured_is_one() {
+        let mut opening = common_header(Kind::First, 0, PacketNumber(0), Token(0xaa)).to_vec();
+        opening.resize(82, 0);
+        let mut reader = Reader::new(Vec::new());
+        let mut cut = packet(Linktype::RAW, ip(&opening, 9));
+        cut.bytes.truncate(28 + 22);
+        cut.missing = 60;
+        assert_eq!(read(&mut reader, &cut), [("10.0.0.2:9".parse().unwrap(), 22, 60)]);
+        cut.missing = 0;
+        assert!(read(&mut reader, &cut).is_empty(), "nothing is missing, and it is too short");
+        cut.bytes.truncate(28 + 15);
+        cut.missing = 67;
+        assert!(read(&mut reader, &cut).is_empty(), "it may be anything");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Inputs → outputs: a datagram → a line of text for people, or of JSON for programs.
 
 use super::datagrams::Datagram;
-use denrei_wire::packet::Packet;
+use denrei_wire::packet::{Kind, Packet, PacketError};
 use denrei_wire::{checksum, dump};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -80,6 +80,11 @@ fn in_words(bytes: &[u8], missing: usize) -> String {
         Ok(packet) if missing > 0 => {
             let rest = packet.body.len() + missing;
             format!("{} | {rest} bytes, {missing} of them not captured", packet.header)
+        }
+        Err(PacketError::Truncated(_)) if missing > 0 => {
+            let kind = bytes.first().and_then(|octet| Kind::from_octet(*octet));
+            let kind = kind.map_or("not known".to_owned(), |kind| kind.to_string());
+            format!("{kind} | {missing} bytes not captured, of the header as well")
         }
         _ => dump(bytes).to_string(),
     }
