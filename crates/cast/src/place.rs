@@ -258,10 +258,11 @@ fn open_to_read(directory: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 fn open_closed(directory: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let found = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
     let set = |mode| fchmodat(directory, name, mode, FchmodatFlags::NoFollowSymlink);
+    let mode = Mode::from_bits_truncate(found.st_mode);
     // Another's stays closed.
-    set(OWNERS).map_err(|_| Errno::EACCES)?;
+    set(mode | Mode::S_IRUSR).map_err(|_| Errno::EACCES)?;
     let opened = open_to_read(directory, name);
-    set(Mode::from_bits_truncate(found.st_mode))?;
+    set(mode)?;
     opened
 }
 
