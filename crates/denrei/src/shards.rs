@@ -236,12 +236,12 @@ impl Shards {
         }
         self.steering.gathered.store(true, Ordering::Release);
         drop(first);
-        // Those who wait look where things are now.
-        wake_all(tasks);
+        // Those who wait look where things are now; tasks last, whose waking may panic.
         if let Some(lobby) = &self.lobby {
             lobby.call();
         }
         self.first.kick();
+        wake_all(tasks);
     }
 }
 

@@ -6,7 +6,11 @@ use denrei::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -399,4 +403,32 @@ fn the_longest_time_there_is_is_for_ever() {
     let options = GroupOptions { open_timeout: Duration::MAX, ..GroupOptions::default() };
     // No member: refused at once, and not after a time that does not exist.
     assert!(hub.open_group("239.255.71.9:7100".parse().unwrap(), &[], options).is_err());
+}
+
+/// A task of a runtime that cannot wake it.
+struct Unwakeable;
+
+impl Wake for Unwakeable {
+    fn wake(self: Arc<Self>) {
+        panic!("it cannot be woken");
+    }
+}
+
+#[test]
+fn a_task_that_cannot_be_woken_holds_up_nothing_of_a_node_that_gathers() {
+    let (hub, spokes, names) = wheel(6);
+    // Until nothing more is said that would bring the rest along: the search for the paths' sizes.
+    thread::sleep(Duration::from_secs(2));
+    let elsewhere = *names.iter().find(|name| name.shard(SHARDS) != 0).expect("peers are spread over shards");
+    let mut waits = pin!(hub.recv_from_async(ChannelId { peer: elsewhere, channel: 1 }));
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&Arc::new(Unwakeable).into())).is_pending());
+    for name in &names {
+        hub.queue(ChannelId { peer: *name, channel: 0 }, "queued", Completion::None).unwrap();
+    }
+    let group = "239.1.1.9:7409".parse().unwrap();
+    catch_unwind(AssertUnwindSafe(|| hub.join_group(group))).expect_err("who gathers hears of the panic");
+    for (spoke, _) in &spokes {
+        let message = spoke.recv_timeout(Duration::from_secs(3)).unwrap();
+        assert_eq!(message.expect("what was queued leaves").data, "queued");
+    }
 }
