@@ -116,19 +116,25 @@ fn what_was_put_into_place_and_is_not_there_any_more_comes_again() {
     }
 }
 
+/// A reception of a file with `x` that puts it into its place, and does so once more, as the sender was not told.
+fn finished_again(dir: &Path, entries: Vec<Entry>) -> Reception {
+    let (mut reception, offer) = begin(dir, entries).unwrap();
+    reception.piece(&piece(&offer, 1, b"x", &[*hash(b"x").as_bytes()])).unwrap();
+    reception.finish().unwrap();
+    drop(reception);
+    let mut reception = Reception::new(offer, into(dir), "").unwrap();
+    assert!(reception.is_complete(), "the sender was not told");
+    reception.finish().unwrap();
+    reception
+}
+
 /// Who dies before the sender is told, or while the state is removed, in which the last is the note that all is in its
 /// place, does not begin anew.
 #[test]
 fn the_note_that_all_is_in_its_place_outlives_what_else_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = Manifest { nonce: [0; 16], entries: vec![entry(None, "f", file(1))] };
-    let (mut reception, offer) = begin(dir.path(), manifest.entries.clone()).unwrap();
-    reception.piece(&piece(&offer, 1, b"x", &[*hash(b"x").as_bytes()])).unwrap();
-    reception.finish().unwrap();
-    drop(reception);
-    let mut reception = Reception::new(offer, into(dir.path()), "").unwrap();
-    assert!(reception.is_complete(), "the sender was not told");
-    reception.finish().unwrap();
+    let reception = finished_again(dir.path(), manifest.entries.clone());
     let mut names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
     let staging = names.find(|path| !path.ends_with("f")).unwrap();
     // What cannot be removed ends it there.
@@ -155,14 +161,7 @@ fn what_its_own_user_may_not_read_is_verified_where_it_is() {
     let _nobody = Nobody::become_it();
     let mut entries = vec![entry(None, "d", Kind::Directory), entry(Some(0), "f", file(1))];
     (entries[0].mode, entries[1].mode) = (0o555, 0o040);
-    let (mut reception, offer) = begin(dir.path(), entries).unwrap();
-    reception.piece(&piece(&offer, 1, b"x", &[*hash(b"x").as_bytes()])).unwrap();
-    reception.finish().unwrap();
-    drop(reception);
-    let mut reception = Reception::new(offer, into(dir.path()), "").unwrap();
-    assert!(reception.is_complete(), "the sender was not told");
-    reception.finish().unwrap();
-    reception.forget().unwrap();
+    finished_again(dir.path(), entries).forget().unwrap();
     assert_eq!(dir.path().join("d/f").metadata().unwrap().mode() & 0o777, 0o040);
 }
 
