@@ -43,8 +43,8 @@ impl Marking {
         self.is_on
     }
 
-    /// What a packet is marked with after so many probe timeouts in a row. `has_heard`: packets of the peer's come
-    /// with marks.
+    /// What a packet is marked with after so many probe timeouts in a row. `has_heard`: the last packet of the peer's came
+    /// with a mark.
     #[cold]
     pub fn mark(&mut self, now: Instant, timeouts: u32, has_heard: bool) -> Ecn {
         if now < self.from || timeouts >= SILENT_TIMEOUTS {
@@ -54,8 +54,9 @@ impl Marking {
         Ecn::Ect0
     }
 
-    /// A probe timeout has passed.
-    pub fn on_probe_timeout(&mut self) {
+    /// A probe timeout has passed, or a packet has come without a mark.
+    #[cold]
+    pub fn look_again(&mut self) {
         self.is_on = false;
     }
 

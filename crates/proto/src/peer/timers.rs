@@ -186,7 +186,7 @@ impl Peer {
         }
         self.probe_timeouts += 1;
         self.unacknowledged_since = cx.now;
-        self.marking.on_probe_timeout();
+        self.marking.look_again();
         self.counters.probes += 1;
         self.probes_left = PACKETS_PER_PROBE;
         if self.is_doubted() && self.protection.is_sealed() {

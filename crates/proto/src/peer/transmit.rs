@@ -115,10 +115,10 @@ impl Peer {
     }
 
     /// What has just been written is marked with. What nothing repeats goes as what it answers came: where marks are
-    /// dropped it would never arrive.
+    /// dropped, or begin to be, it would never arrive.
     #[cold]
     fn mark(&mut self, now: Instant) -> Ecn {
-        let has_heard = self.received.has_marks();
+        let has_heard = self.received.is_last_marked();
         let is_repeated = || self.phase != Phase::Answering && self.sent.is_newest_under_way();
         if !has_heard && !is_repeated() {
             return Ecn::NotEct;

@@ -50,6 +50,19 @@ fn marks_are_tried_again_where_they_were_lost() {
     assert_eq!(marks(&pair), 1);
 }
 
+/// The other side has nothing to say but that it came, which nothing repeats.
+fn a_path_that_begins_to_drop_what_is_marked_carries_acknowledgements() {
+    let (mut pair, peer) = Pair::met(Config::default());
+    pair.remark = drop_marked;
+    // Marks are tried again after 30 s, and after 60.
+    for message in 0..150 {
+        pair.send(0, peer, 0, content(message, 1_000));
+        pair.run(SECOND);
+        assert_eq!(pair.ends[0].flow(peer).unwrap().queued_messages, 0, "message {message}");
+    }
+    assert!(pair.lost(0).is_empty() && pair.lost(1).is_empty());
+}
+
 fn a_silence_of_the_paths_costs_no_marks() {
     let (mut pair, peer) = Pair::met(Config::default());
     pair.connected = false;
@@ -66,6 +79,7 @@ fn a_silence_of_the_paths_costs_no_marks() {
 
 crate::ways::tests! { plain sealed staged => {
     a_path_that_drops_what_is_marked_carries_messages_both_ways,
+    a_path_that_begins_to_drop_what_is_marked_carries_acknowledgements,
     marks_are_tried_again_where_they_were_lost,
     a_silence_of_the_paths_costs_no_marks,
 }}

@@ -50,6 +50,8 @@ pub struct Net {
     pub cut: BTreeSet<(usize, usize)>,
     /// Hosts that multicast does not reach.
     pub deaf: BTreeSet<usize>,
+    /// Whether what has a mark of ECN is lost.
+    pub drops_marked: bool,
     /// Hosts that neither receive nor act.
     pub stopped: BTreeSet<usize>,
     /// Hosts whose application does not take messages.
@@ -82,6 +84,7 @@ impl Net {
             links: BTreeMap::new(),
             cut: BTreeSet::new(),
             deaf: BTreeSet::new(),
+            drops_marked: false,
             stopped: BTreeSet::new(),
             idle: BTreeSet::new(),
             group: GroupId(0),
@@ -161,6 +164,9 @@ impl Net {
                 assert!(datagram.len() <= 1472 || transmit.to != group_addr(), "larger than the path");
                 self.sent_datagrams += (host == 0) as u64;
                 self.sent_bytes += if host == 0 { datagram.len() as u64 } else { 0 };
+                if self.drops_marked && transmit.ecn != Ecn::NotEct {
+                    continue;
+                }
                 if transmit.to == group_addr() {
                     self.multicast_datagrams += 1;
                     if let Some(recording) = &mut self.recording {

@@ -33,6 +33,20 @@ fn who_hears_the_address_gets_what_its_dead_relay_has_not_handed_on() {
     }
 }
 
+/// Nobody says what marks the group's packets come with, and nothing repeats what members say.
+#[test]
+fn who_hears_the_address_hears_it_where_what_is_marked_is_dropped() {
+    let mut net = Net::opened(3, GroupOptions::default());
+    net.drops_marked = true;
+    for number in 0..20 {
+        net.send(content(number, 20_000));
+        net.run(Duration::from_millis(50));
+    }
+    (1..=3).for_each(|host| net.assert_received(host, &[20_000; 20]));
+    assert_eq!(net.paths(), [MemberPath::Multicast; 3]);
+    assert_eq!(net.hosts[0].group_status(net.group).unwrap().messages_acknowledged, 20);
+}
+
 /// Symbols had the size that sessions carry until the next look at the members.
 #[test]
 fn what_is_sent_as_soon_as_the_address_is_heard_fits_its_path() {

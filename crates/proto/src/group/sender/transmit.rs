@@ -104,7 +104,9 @@ impl Sender {
         }
         let segment_size = (self.packet - first_packet > 1).then_some(segment_size);
         let (to, from) = (self.address, self.source);
-        let train = Transmit { to, from, len: out.len(), segment_size, ecn: Ecn::Ect0 };
+        // No report says what marks came at the address; copies go beside what is marked of the sessions.
+        let ecn = if self.replicates() { Ecn::Ect0 } else { Ecn::NotEct };
+        let train = Transmit { to, from, len: out.len(), segment_size, ecn };
         if !self.replicates() {
             return Some(train);
         }
