@@ -128,7 +128,7 @@ impl Sender {
             return 1;
         }
         let Some(status) = self.group.as_ref().and_then(Group::status) else { return 1 };
-        let by = |path| status.members.iter().filter(|m| m.active && m.path == path).count() as u64;
+        let by = |path| status.active().filter(|member| member.path == path).count() as u64;
         let multicast = by(MemberPath::Multicast).min(1);
         (multicast + by(MemberPath::Unicast)).max(1)
     }

@@ -379,10 +379,17 @@ pub struct GroupStatus {
     pub credit_bytes: u64,
     /// Bytes that may be under way.
     pub window_bytes: u64,
-    /// The members, and the last 64 or so of those who are none any more.
+    /// The members, and the last 64 or so of those who are none any more: [`active`](Self::active) leaves these out.
     pub members: Vec<MemberStatus>,
     /// Counters.
     pub counters: GroupCounters,
+}
+
+impl GroupStatus {
+    /// The members that take part now.
+    pub fn active(&self) -> impl Iterator<Item = &MemberStatus> {
+        self.members.iter().filter(|member| member.active)
+    }
 }
 
 /// What happened in a group since it was opened, at its opener.

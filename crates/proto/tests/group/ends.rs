@@ -358,6 +358,7 @@ fn who_is_removed_before_all_have_answered_is_not_waited_for() {
     [1, 2].into_iter().for_each(|host| net.assert_received(host, &[2_000]));
     let status = net.hosts[0].group_status(net.group).unwrap();
     assert_eq!(status.members.iter().map(|member| member.active).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(status.active().map(|member| member.member).collect::<Vec<_>>(), [0, 2]);
     net.close();
     net.run(PAUSE);
     assert_eq!(net.events.last(), Some(&GroupEvent::Closed));

@@ -12,8 +12,7 @@ use crate::orders::{self, Orders, answer};
 use anyhow::{Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use denrei::{
-    Drive, Group, GroupBackend, GroupError, GroupEvent, GroupListener, GroupOptions, MemberStatus,
-    Membership, Node,
+    Drive, Group, GroupBackend, GroupError, GroupEvent, GroupListener, GroupOptions, Membership, Node,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -104,9 +103,7 @@ fn in_the_way(group: &Group) -> String {
         }
     }
     if let Some(status) = group.status() {
-        let behind =
-            |member: &&MemberStatus| member.active && member.messages_acknowledged < status.messages_sent;
-        let late = status.members.iter().filter(behind);
+        let late = status.active().filter(|member| member.messages_acknowledged < status.messages_sent);
         words.extend(late.map(|member| format!("{} has not acknowledged everything", member.addr)));
     }
     words.into_iter().map(|words| format!("; {words}")).collect()
