@@ -13,8 +13,8 @@ use crate::log::{self, Level, Subsystem};
 use crate::settings::Settings;
 use bytes::Bytes;
 use denrei::{
-    ChannelId, Config, Group, GroupError, GroupListener, GroupOptions, MemberPath, Membership, Node,
-    OpenGroupError, PeerId, Phase, SendError,
+    ChannelId, Config, Group, GroupError, GroupId, GroupListener, GroupOptions, Incoming, MemberPath,
+    Membership, Node, OpenGroupError, PeerId, Phase, SendError,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -208,20 +208,36 @@ impl Seat {
     /// `AGAIN`: not all did for so long. `ECONNRESET`: one of them is lost. `EINVAL`: not this seat's to lead.
     pub fn await_told(&self, turn: u32, timeout: Duration) -> Result<(), Errno> {
         let Role::Leads(group, members) = self.attend() else { return Err(Errno::INVALID) };
+        let missing = || self.told.missing(group.id(), members, turn);
         let end = Instant::now() + timeout;
-        for member in members {
-            while !self.told.has_come(group.id(), *member, turn) {
-                let left = end.saturating_duration_since(Instant::now());
-                if let Some(message) = self.node.recv_timeout(left).map_err(|_| Errno::RESET)? {
-                    self.told.take(message.channel.peer, &message.data);
-                } else if self.node.flow(*member).is_none_or(|flow| flow.phase == Phase::Over) {
-                    return Err(Errno::RESET);
-                } else {
-                    return Err(Errno::AGAIN);
-                }
+        loop {
+            self.take_told(group.id());
+            let Some(member) = missing() else { return Ok(()) };
+            let left = end.saturating_duration_since(Instant::now());
+            if self.node.wait_incoming_unless(left, || missing().is_none()) || missing().is_none() {
+                continue;
             }
+            let is_over = self.node.flow(member).is_none_or(|flow| flow.phase == Phase::Over);
+            return Err(if is_over { Errno::RESET } else { Errno::AGAIN });
         }
-        Ok(())
+    }
+
+    /// Takes what members have told, and wakes those who wait for another group than this one if some of it is for them.
+    fn take_told(&self, own: GroupId) {
+        let mut is_others = false;
+        self.node.drain(
+            usize::MAX,
+            |_| true,
+            |incoming| {
+                if let Incoming::Message(message) = incoming {
+                    let group = self.told.take(message.channel.peer, &message.data);
+                    is_others |= group.is_some_and(|group| group != own);
+                }
+            },
+        );
+        if is_others {
+            self.node.rally();
+        }
     }
 
     /// Sends to all others, as one message.
@@ -348,6 +364,36 @@ mod tests {
             assert!(Instant::now() < end, "nobody says that a member is gone");
         }
         assert_eq!(lead.await_told(2, moment), Err(Errno::RESET));
+    }
+
+    /// The thread that waits for the members of one group takes what those of the other have told.
+    #[test]
+    fn threads_that_wait_for_different_groups_hear_of_their_own() {
+        let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
+        let open = || Carrier::open(&settings).unwrap();
+        let (opener, member) = (open(), open());
+        let (long, members) = (Duration::from_secs(10), [member.local_address()]);
+        let [(first, told_first), (second, told_second)] = [9, 10].map(|last| {
+            let group = SocketAddr::from(([239, 255, 77, last], 27_409));
+            let mut seat = Seat::listen(&member, group).unwrap();
+            std::thread::scope(|scope| {
+                let lead = scope.spawn(|| Seat::lead(&opener, group, &members, long).unwrap());
+                seat.accept(opener.local_address(), long).unwrap();
+                (lead.join().unwrap(), seat)
+            })
+        });
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| first.await_told(1, long));
+            // It waits first with all likelihood, and so is the one that takes.
+            std::thread::sleep(Duration::from_millis(50));
+            let beside = scope.spawn(|| second.await_told(1, long));
+            std::thread::sleep(Duration::from_millis(50));
+            told_second.tell(1, long).unwrap();
+            assert_eq!(beside.join().unwrap(), Ok(()));
+            assert!(!waits.is_finished());
+            told_first.tell(1, long).unwrap();
+            assert_eq!(waits.join().unwrap(), Ok(()));
+        });
     }
 
     #[test]

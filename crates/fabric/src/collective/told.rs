@@ -34,23 +34,22 @@ impl Told {
         self.0.lock().remove(&group);
     }
 
-    /// A message has come. Of groups that are over, or are not led here, of who is no member, and of what is none of ours
-    /// nothing is kept.
-    pub fn take(&self, from: PeerId, message: &[u8]) {
-        let Some((group, turn)) = message.split_first_chunk() else { return };
-        let Ok(turn) = turn.try_into().map(u32::from_le_bytes) else { return };
+    /// A message has come; of which group. Of groups that are over, or are not led here, of who is no member, and of what
+    /// is none of ours nothing is kept.
+    pub fn take(&self, from: PeerId, message: &[u8]) -> Option<GroupId> {
+        let (group, turn) = message.split_first_chunk()?;
+        let (group, turn) = (GroupId(u64::from_le_bytes(*group)), u32::from_le_bytes(turn.try_into().ok()?));
         let mut all = self.0.lock();
-        let turns = all.get_mut(&GroupId(u64::from_le_bytes(*group)));
-        if let Some(last) = turns.and_then(|turns| turns.get_mut(&from)) {
-            *last = Some(turn);
-        }
+        *all.get_mut(&group)?.get_mut(&from)? = Some(turn);
+        Some(group)
     }
 
-    /// Whether a member has come to the operation with this number, or to a later one. Numbers wrap.
-    pub fn has_come(&self, group: GroupId, member: PeerId, turn: u32) -> bool {
+    /// The first of the members that has not come to the operation with this number, nor to a later one. Numbers wrap.
+    pub fn missing(&self, group: GroupId, members: &[PeerId], turn: u32) -> Option<PeerId> {
         let all = self.0.lock();
-        let last = all.get(&group).and_then(|turns| *turns.get(&member)?);
-        last.is_some_and(|last| last.wrapping_sub(turn) as i32 >= 0)
+        let last = |member| all.get(&group).and_then(|turns| *turns.get(member)?);
+        let has_come = |member| last(member).is_some_and(|last| last.wrapping_sub(turn) as i32 >= 0);
+        members.iter().find(|member| !has_come(*member)).copied()
     }
 }
 
@@ -61,14 +60,18 @@ mod tests {
     const GROUP: GroupId = GroupId(7);
     const MEMBER: PeerId = PeerId::from_u64(1);
 
+    fn has_come(told: &Told, member: PeerId, turn: u32) -> bool {
+        told.missing(GROUP, &[member], turn).is_none()
+    }
+
     #[test]
     fn who_has_told_of_an_operation_has_come_to_those_before_it() {
         let told = Told::default();
         told.begin(GROUP, &[MEMBER]);
-        assert!(!told.has_come(GROUP, MEMBER, 5));
-        told.take(MEMBER, &message(GROUP, 5));
-        assert!(told.has_come(GROUP, MEMBER, 4) && told.has_come(GROUP, MEMBER, 5));
-        assert!(!told.has_come(GROUP, MEMBER, 6));
+        assert!(!has_come(&told, MEMBER, 5));
+        assert_eq!(told.take(MEMBER, &message(GROUP, 5)), Some(GROUP));
+        assert!(has_come(&told, MEMBER, 4) && has_come(&told, MEMBER, 5));
+        assert!(!has_come(&told, MEMBER, 6));
     }
 
     #[test]
@@ -76,9 +79,9 @@ mod tests {
         let told = Told::default();
         told.begin(GROUP, &[MEMBER]);
         told.take(MEMBER, &message(GROUP, u32::MAX));
-        assert!(!told.has_come(GROUP, MEMBER, 0));
+        assert!(!has_come(&told, MEMBER, 0));
         told.take(MEMBER, &message(GROUP, 0));
-        assert!(told.has_come(GROUP, MEMBER, u32::MAX) && told.has_come(GROUP, MEMBER, 0));
+        assert!(has_come(&told, MEMBER, u32::MAX) && has_come(&told, MEMBER, 0));
     }
 
     #[test]
@@ -86,11 +89,11 @@ mod tests {
         let told = Told::default();
         told.begin(GROUP, &[MEMBER]);
         let stranger = PeerId::from_u64(2);
-        told.take(MEMBER, &message(GroupId(8), 5));
-        told.take(stranger, &message(GROUP, 5));
-        assert!(!told.has_come(GROUP, stranger, 5));
+        assert_eq!(told.take(MEMBER, &message(GroupId(8), 5)), None);
+        assert_eq!(told.take(stranger, &message(GROUP, 5)), None);
+        assert!(!has_come(&told, stranger, 5));
         for garbage in [&[][..], &[7; 8], &[7; 11], &[7; 13]] {
-            told.take(MEMBER, garbage);
+            assert_eq!(told.take(MEMBER, garbage), None);
         }
         assert_eq!(*told.0.lock(), HashMap::from([(GROUP, HashMap::from([(MEMBER, None)]))]));
         told.end(GROUP);
