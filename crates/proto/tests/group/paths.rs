@@ -126,3 +126,29 @@ fn what_is_said_of_who_has_gone_is_not_taken_for_who_was_never_heard() {
     net.run(Duration::from_secs(30));
     net.assert_received(mute, &[20_000]);
 }
+
+/// What its session had brought it counted as lost, all at once: all others were sent at half the window, and parity.
+#[test]
+fn what_passed_by_who_was_served_by_its_session_is_no_loss_when_it_hears_the_address_again() {
+    let mut net = Net::opened(3, GroupOptions::default());
+    let numbers = |first: usize| (first..first + 400).map(|number| content(number, 20_000));
+    let send = |net: &mut Net, first| {
+        numbers(first).for_each(|message| {
+            net.send(message);
+            net.run(Duration::from_millis(10));
+        });
+    };
+    send(&mut net, 0);
+    net.deaf.insert(2);
+    send(&mut net, 400);
+    assert_eq!(net.paths()[1], MemberPath::Unicast);
+    let status = |net: &Net| net.hosts[0].group_status(net.group).unwrap();
+    let before = status(&net);
+    net.deaf.clear();
+    send(&mut net, 800);
+    assert_eq!(net.paths(), [MemberPath::Multicast; 3]);
+    let after = status(&net);
+    assert_eq!(after.counters.parity_sent, before.counters.parity_sent);
+    assert!(after.window_bytes >= before.window_bytes, "{before:?} {after:?}");
+    (1..=3).for_each(|host| net.assert_received(host, &[20_000; 1200]));
+}
