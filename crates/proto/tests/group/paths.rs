@@ -1,8 +1,8 @@
 //! Members that come from one path to another: by a relay, by the opener's session, by the group's address.
 
-use super::net::{Net, content};
+use super::net::{Net, addr, content, group_addr};
 use denrei_proto::Config;
-use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions, MemberPath};
+use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions, GroupPolicy, MemberPath};
 use denrei_wire::Instant;
 use std::time::Duration;
 
@@ -151,4 +151,33 @@ fn what_passed_by_who_was_served_by_its_session_is_no_loss_when_it_hears_the_add
     assert_eq!(after.counters.parity_sent, before.counters.parity_sent);
     assert!(after.window_bytes >= before.window_bytes, "{before:?} {after:?}");
     (1..=3).for_each(|host| net.assert_received(host, &[20_000; 1200]));
+}
+
+/// Nobody looked whether the address reached them, as where it is not wanted: sessions served them until the end.
+#[test]
+fn who_lagged_or_joined_late_hears_the_address_of_a_group_that_has_no_other_way() {
+    for backend in [GroupBackend::Auto, GroupBackend::Multicast] {
+        let policy = GroupPolicy::Lag { after: Duration::from_millis(500) };
+        let mut net = Net::new(4, Config::default());
+        let members: Vec<_> = (1..=3).map(addr).collect();
+        (1..=4).for_each(|host| net.hosts[host].join_group(net.now, group_addr()).unwrap());
+        let options = GroupOptions { backend, policy, history_bytes: 1 << 26, ..GroupOptions::default() };
+        net.group = net.hosts[0].open_group(net.now, group_addr(), &members, options).unwrap();
+        net.run(Duration::from_secs(1));
+        let (now, group) = (net.now, net.group);
+        net.hosts[0].add_group_member(now, group, addr(4), true).unwrap();
+        net.run(Duration::from_secs(1));
+        net.stopped.insert(2);
+        (0..20).for_each(|number| net.send(content(number, 20_000)));
+        net.run(Duration::from_secs(3));
+        assert!(
+            net.events.iter().any(|event| matches!(event, GroupEvent::Lagging { .. })),
+            "{:?}",
+            net.events
+        );
+        net.stopped.clear();
+        net.run(Duration::from_secs(5));
+        (1..=4).for_each(|host| net.assert_received(host, &[20_000; 20]));
+        assert_eq!(net.paths(), [MemberPath::Multicast; 4], "{backend:?}");
+    }
 }

@@ -4,7 +4,7 @@ use super::{MAX_TRAINS, Phase, Sender};
 use crate::congestion::{Acked, rtt_without_turns};
 use crate::group::member::{Member, Path, Stage};
 use crate::group::roll::place;
-use crate::group::types::{Departure, GroupBackend, GroupEvent};
+use crate::group::types::{Departure, GroupEvent};
 use crate::group::{Host, MAX_NAMED};
 use crate::pacing::Spread;
 use core::time::Duration;
@@ -158,7 +158,7 @@ impl Sender {
 
     /// Multicast reaches a member that it did not reach before.
     fn on_heard(&mut self, now: Instant, index: usize) {
-        let auto = self.options.backend == GroupBackend::Auto && !self.wants_tree();
+        let may_change = self.tries_address() && !self.wants_tree();
         // What is on its way by the opener's session arrives there. A relay may have died with what it was handed.
         let handed = match self.members[index].path {
             Path::Unicast { next } => next,
@@ -168,7 +168,7 @@ impl Sender {
         let up_to_date = self.members[index].path == Path::Relay || handed == self.stream.next();
         let mut member = self.members.edit(index);
         // From the next symbol on.
-        if auto && member.counts() && up_to_date && self.multicast_next == self.stream.next() {
+        if may_change && member.counts() && up_to_date && self.multicast_next == self.stream.next() {
             member.goes_by_address(handed, self.packet);
             let id = member.id;
             drop(member);
