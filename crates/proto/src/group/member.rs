@@ -288,6 +288,14 @@ impl Member {
         progress
     }
 
+    /// It is served by the group's address again, from packet `packet` on: its session was handed what is before symbol
+    /// `handed`. What has passed by it until then it has not lost.
+    pub fn goes_by_address(&mut self, handed: u64, packet: u64) {
+        self.by_session = handed;
+        self.path = Path::Multicast;
+        self.hearing.count_from(packet);
+    }
+
     /// Messages that it, or all it speaks for, have, of the `sent` ones.
     pub fn messages_told(&self, report: &Feedback<'_>, sent: u64) -> u64 {
         let told = ids::expand(report.messages, self.messages);

@@ -1,8 +1,8 @@
 //! Members that come from one path to another: by a relay, by the opener's session, by the group's address.
 
-use super::net::{Net, content};
+use super::net::{Net, addr, content, group_addr};
 use denrei_proto::Config;
-use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions, MemberPath};
+use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions, GroupPolicy, MemberPath};
 use denrei_wire::Instant;
 use std::time::Duration;
 
@@ -125,4 +125,59 @@ fn what_is_said_of_who_has_gone_is_not_taken_for_who_was_never_heard() {
     net.hosts[leaves].leave_group(net.now, group);
     net.run(Duration::from_secs(30));
     net.assert_received(mute, &[20_000]);
+}
+
+/// What its session had brought it counted as lost, all at once: all others were sent at half the window, and parity.
+#[test]
+fn what_passed_by_who_was_served_by_its_session_is_no_loss_when_it_hears_the_address_again() {
+    let mut net = Net::opened(3, GroupOptions::default());
+    let numbers = |first: usize| (first..first + 400).map(|number| content(number, 20_000));
+    let send = |net: &mut Net, first| {
+        numbers(first).for_each(|message| {
+            net.send(message);
+            net.run(Duration::from_millis(10));
+        });
+    };
+    send(&mut net, 0);
+    net.deaf.insert(2);
+    send(&mut net, 400);
+    assert_eq!(net.paths()[1], MemberPath::Unicast);
+    let status = |net: &Net| net.hosts[0].group_status(net.group).unwrap();
+    let before = status(&net);
+    net.deaf.clear();
+    send(&mut net, 800);
+    assert_eq!(net.paths(), [MemberPath::Multicast; 3]);
+    let after = status(&net);
+    assert_eq!(after.counters.parity_sent, before.counters.parity_sent);
+    assert!(after.window_bytes >= before.window_bytes, "{before:?} {after:?}");
+    (1..=3).for_each(|host| net.assert_received(host, &[20_000; 1200]));
+}
+
+/// Nobody looked whether the address reached them, as where it is not wanted: sessions served them until the end.
+#[test]
+fn who_lagged_or_joined_late_hears_the_address_of_a_group_that_has_no_other_way() {
+    for backend in [GroupBackend::Auto, GroupBackend::Multicast] {
+        let policy = GroupPolicy::Lag { after: Duration::from_millis(500) };
+        let mut net = Net::new(4, Config::default());
+        let members: Vec<_> = (1..=3).map(addr).collect();
+        (1..=4).for_each(|host| net.hosts[host].join_group(net.now, group_addr()).unwrap());
+        let options = GroupOptions { backend, policy, history_bytes: 1 << 26, ..GroupOptions::default() };
+        net.group = net.hosts[0].open_group(net.now, group_addr(), &members, options).unwrap();
+        net.run(Duration::from_secs(1));
+        let (now, group) = (net.now, net.group);
+        net.hosts[0].add_group_member(now, group, addr(4), true).unwrap();
+        net.run(Duration::from_secs(1));
+        net.stopped.insert(2);
+        (0..20).for_each(|number| net.send(content(number, 20_000)));
+        net.run(Duration::from_secs(3));
+        assert!(
+            net.events.iter().any(|event| matches!(event, GroupEvent::Lagging { .. })),
+            "{:?}",
+            net.events
+        );
+        net.stopped.clear();
+        net.run(Duration::from_secs(5));
+        (1..=4).for_each(|host| net.assert_received(host, &[20_000; 20]));
+        assert_eq!(net.paths(), [MemberPath::Multicast; 4], "{backend:?}");
+    }
 }

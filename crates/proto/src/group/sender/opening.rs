@@ -180,7 +180,7 @@ impl Sender {
     /// Whether somebody who has accepted has still to hear a SYN at the group's address: who has not would not
     /// answer one, and all the others would.
     pub(super) fn probes_somebody(&self) -> bool {
-        let probing = matches!(self.options.backend, GroupBackend::Auto | GroupBackend::Multicast);
+        let probing = self.tries_address();
         let forced = self.options.backend == GroupBackend::Multicast;
         let unheard = |member: &Member| {
             let deaf = member.unheard || member.out_of_reach;
@@ -303,8 +303,12 @@ impl Sender {
             return;
         }
         self.reprobe_at = now + REPROBE_INTERVAL;
-        let probing = self.options.backend == GroupBackend::Auto;
-        self.poll |= probing && self.has_astray();
+        self.poll |= self.tries_address() && self.has_astray();
+    }
+
+    /// Whether the group's address is to serve whom it reaches.
+    pub(super) fn tries_address(&self) -> bool {
+        matches!(self.options.backend, GroupBackend::Auto | GroupBackend::Multicast)
     }
 
     /// FIN, once everything has been sent; over, once all have answered.

@@ -4,7 +4,7 @@ use super::{MAX_TRAINS, Phase, Sender};
 use crate::congestion::{Acked, rtt_without_turns};
 use crate::group::member::{Member, Path, Stage};
 use crate::group::roll::place;
-use crate::group::types::{Departure, GroupBackend, GroupEvent};
+use crate::group::types::{Departure, GroupEvent};
 use crate::group::{Host, MAX_NAMED};
 use crate::pacing::Spread;
 use core::time::Duration;
@@ -40,8 +40,11 @@ impl Sender {
         let in_flight = self.stream.in_flight();
         let before = self.stream.acked();
         let sent = (self.stream.next(), self.stream.message_count());
-        // One of a tree that speaks for itself was asked: what it has lost it has lost in all the time since.
-        let aside = self.tree.joins && self.tree.has_parent(self.members[index].id);
+        // One of a tree that speaks for itself was asked: what it has lost it has lost in all the time since. Nor is it of
+        // this round trip what has passed by one that its session served.
+        let Member { id, path, .. } = self.members[index];
+        let aside =
+            (self.tree.joins && self.tree.has_parent(id)) || (path != Path::Multicast && report.covers <= 1);
         let mut member = self.members.edit(index);
         let lost_before = member.lost_now;
         let progress = member.on_report(now, report, sent, self.packet);
@@ -155,7 +158,7 @@ impl Sender {
 
     /// Multicast reaches a member that it did not reach before.
     fn on_heard(&mut self, now: Instant, index: usize) {
-        let auto = self.options.backend == GroupBackend::Auto && !self.wants_tree();
+        let may_change = self.tries_address() && !self.wants_tree();
         // What is on its way by the opener's session arrives there. A relay may have died with what it was handed.
         let handed = match self.members[index].path {
             Path::Unicast { next } => next,
@@ -165,9 +168,8 @@ impl Sender {
         let up_to_date = self.members[index].path == Path::Relay || handed == self.stream.next();
         let mut member = self.members.edit(index);
         // From the next symbol on.
-        if auto && member.counts() && up_to_date && self.multicast_next == self.stream.next() {
-            member.by_session = handed;
-            member.path = Path::Multicast;
+        if may_change && member.counts() && up_to_date && self.multicast_next == self.stream.next() {
+            member.goes_by_address(handed, self.packet);
             let id = member.id;
             drop(member);
             // Symbols of sessions are larger.
@@ -195,8 +197,7 @@ impl Sender {
         self.feed(now, index, next, false, host);
         let mut member = self.members.edit(index);
         if member.path == (Path::Unicast { next: self.multicast_next }) {
-            member.by_session = self.multicast_next;
-            member.path = Path::Multicast;
+            member.goes_by_address(self.multicast_next, self.packet);
             // Symbols may be of another size.
             self.review_at = now;
         }

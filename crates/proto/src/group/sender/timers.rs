@@ -68,7 +68,7 @@ impl Sender {
         if let Some((_, until)) = self.unanswered() {
             deadline = deadline.min(until);
         }
-        if self.options.backend == GroupBackend::Auto && self.has_astray() {
+        if self.tries_address() && self.has_astray() {
             deadline = deadline.min(self.reprobe_at);
         }
         if let Some(patience) = self.patience() {
