@@ -37,7 +37,14 @@ impl Node {
 
     /// Resolves when `ready` returns something of the first shard's, which has the groups.
     pub(crate) async fn resolve_group<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
-        let ready = |core: &mut Core| ready(core).ok_or(Interest::Any);
+        self.resolve_group_until(|core| ready(core).ok_or(Interest::Any)).await
+    }
+
+    /// The same; what it waits for otherwise.
+    pub(crate) async fn resolve_group_until<T>(
+        &self,
+        ready: impl FnMut(&mut Core) -> Result<T, Interest>,
+    ) -> T {
         self.resolve_in(|shards| (shards.first(), shards.first().core.lock()), ready).await
     }
 

@@ -1,10 +1,11 @@
 //! Tasks that wait for news of a Node, and what each waits for. Threads that wait for another are tasks like others.
 //!
 //! Inputs → outputs: a task and what it found missing, and the protocol's state once there is news → which tasks are
-//! to look again. With a task, or a thread, for each of many channels a message concerns one of them, and what the
-//! others wait for is not looked at.
+//! to look again. With a task, or a thread, for each of many channels, or groups, a message concerns one of them; what
+//! others wait for at channels is not even looked at.
 
 use crate::blocked::{Blocked, Queuers};
+use denrei_proto::group::MembershipId;
 use denrei_proto::{ChannelId, Endpoint};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
@@ -22,8 +23,21 @@ pub(crate) enum Interest {
     Any,
     /// Messages of a channel, or that no more come.
     Channel(ChannelId),
+    /// Messages of a group, or that no more come.
+    Membership(MembershipId),
     /// Room in the queue to a peer.
     Room(Blocked),
+}
+
+impl Interest {
+    /// Whether how things are concerns who waits for this; for a channel that is not looked at here.
+    fn is_met(&self, endpoint: &Endpoint, queuers: &Queuers) -> bool {
+        match self {
+            Self::Any | Self::Channel(_) => true,
+            Self::Membership(membership) => endpoint.is_membership_ready(*membership),
+            Self::Room(blocked) => queuers.concerns(blocked, endpoint),
+        }
+    }
 }
 
 /// Tasks to be woken. Mostly one, for which no memory is asked.
@@ -32,8 +46,8 @@ pub(crate) type Wakers = SmallVec<[Waker; 4]>;
 /// The tasks that wait, by number: who came first is told first.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    /// Whatever news there is, or room if that is named.
-    others: BTreeMap<u64, (Option<Blocked>, Waker)>,
+    /// All but those that wait for a channel.
+    others: BTreeMap<u64, (Interest, Waker)>,
     channels: BTreeMap<(ChannelId, u64), Waker>,
     /// The protocol's events when those who wait for channels were last looked at: that no more come is one.
     events_seen: u64,
@@ -50,9 +64,8 @@ impl Tasks {
     #[must_use]
     pub fn wait(&mut self, number: u64, interest: Interest, waker: Waker) -> Option<Waker> {
         match interest {
-            Interest::Any => self.others.insert(number, (None, waker)).map(|(_, old)| old),
-            Interest::Room(blocked) => self.others.insert(number, (Some(blocked), waker)).map(|(_, old)| old),
             Interest::Channel(channel) => self.channels.insert((channel, number), waker),
+            other => self.others.insert(number, (other, waker)).map(|(_, old)| old),
         }
     }
 
@@ -60,7 +73,7 @@ impl Tasks {
     pub fn stop(&mut self, number: u64, interest: &Interest) -> Option<Waker> {
         match interest {
             Interest::Channel(channel) => self.channels.remove(&(*channel, number)),
-            Interest::Any | Interest::Room(_) => self.others.remove(&number).map(|(_, waker)| waker),
+            _ => self.others.remove(&number).map(|(_, waker)| waker),
         }
     }
 
@@ -71,9 +84,7 @@ impl Tasks {
 
     /// Takes those that are concerned by how things are.
     pub fn take_concerned(&mut self, endpoint: &Endpoint, queuers: &Queuers) -> Wakers {
-        let concerned =
-            |blocked: &Option<Blocked>| blocked.as_ref().is_none_or(|it| queuers.concerns(it, endpoint));
-        let others = self.others.extract_if(.., |_, (blocked, _)| concerned(blocked));
+        let others = self.others.extract_if(.., |_, (interest, _)| interest.is_met(endpoint, queuers));
         let mut wakers: Wakers = others.map(|(_, (_, waker))| waker).collect();
         if !self.channels.is_empty() {
             self.take_readers(endpoint, &mut wakers);

@@ -5,6 +5,7 @@
 
 use crate::core::Core;
 use crate::node::{failure, unstarted};
+use crate::tasks::Interest;
 use crate::{Node, NodeError};
 use denrei_proto::group::{GroupId, GroupMessage, Invited, MembershipCounters, MembershipEnd};
 use std::net::SocketAddr;
@@ -160,7 +161,7 @@ impl Membership {
     }
 
     fn recv_within(&self, timeout: Option<Duration>) -> Result<Option<GroupMessage>, MembershipEnd> {
-        self.node.shared().wait_for(timeout, |core| self.take_or_end(core)).transpose()
+        self.node.shared().wait_until(timeout, |core| self.take_or_end(core)).transpose()
     }
 
     /// The next message, without blocking the task. Starts the Node's background thread if there is none. A future
@@ -170,15 +171,16 @@ impl Membership {
     /// As for [`recv`](Self::recv); `Lost` also if that thread cannot be started.
     pub async fn recv_async(&self) -> Result<GroupMessage, MembershipEnd> {
         self.node.start_thread().map_err(|_| DESERTED)?;
-        self.node.resolve_group(|core| self.take_or_end(core)).await
+        self.node.resolve_group_until(|core| self.take_or_end(core)).await
     }
 
-    /// The next message, or how the membership ended.
-    fn take_or_end(&self, core: &mut Core) -> Option<Result<GroupMessage, MembershipEnd>> {
+    /// The next message, or how the membership ended; else that it is waited for.
+    fn take_or_end(&self, core: &mut Core) -> Result<Result<GroupMessage, MembershipEnd>, Interest> {
         let now = core.recently();
         let message = core.endpoint.group_recv(now, (self.id, self.member)).map(Ok);
         let end = || core.endpoint.membership_end((self.id, self.member));
-        message.or_else(|| end().or_else(|| core.broken.then_some(DESERTED)).map(Err))
+        let found = message.or_else(|| end().or_else(|| core.broken.then_some(DESERTED)).map(Err));
+        found.ok_or_else(|| Interest::Membership((self.id, self.member).into()))
     }
 
     /// How the membership ended; `None` while it lasts.

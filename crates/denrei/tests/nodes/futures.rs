@@ -290,6 +290,36 @@ fn a_group_is_opened_fed_and_closed_by_tasks() {
     }
 }
 
+/// With a task for each of many groups, each message woke all of them.
+#[test]
+fn what_comes_of_a_group_wakes_the_task_of_its_membership() {
+    for drive in DRIVES {
+        let (member, opener) = (bind(drive, <_>::default()), bind((Drive::Thread, 1), <_>::default()));
+        let addresses = [member.local_addr()];
+        let join = |last| {
+            let address = SocketAddr::from(([239, 71, 18, last], 7118));
+            let listener = member.join_group(address).unwrap();
+            let (group, membership) = std::thread::scope(|scope| {
+                let membership = scope.spawn(|| listener.accept(LONG).unwrap());
+                (opener.open_group(address, &addresses, by_unicast()).unwrap(), membership.join().unwrap())
+            });
+            (group, (membership, listener))
+        };
+        let (groups, memberships): (Vec<_>, Vec<_>) = (0..16).map(join).unzip();
+        let task_of = |at: usize| Task::new(memberships[at].0.recv_async());
+        let mut tasks: Vec<_> = (0..groups.len()).map(task_of).collect();
+        for at in [3, 9, 10] {
+            groups[at].send(at.to_string()).unwrap();
+            assert_eq!(tasks.remove(at).end().unwrap().data, at.to_string());
+            tasks.insert(at, task_of(at));
+        }
+        assert!(groups[5].close(LONG));
+        assert_eq!(tasks.remove(5).end().unwrap_err(), MembershipEnd::Closed);
+        let untouched = tasks.iter().map(Task::woken).sum::<usize>();
+        assert_eq!(untouched, 0, "{drive:?}: tasks are woken for other groups");
+    }
+}
+
 #[test]
 fn a_group_whose_members_do_not_answer_is_an_error_and_one_that_is_dropped_is_given_up_at_once() {
     let (opener, member) =

@@ -35,6 +35,12 @@ impl Endpoint {
         Some(self.groups.as_deref()?.membership(membership.into())?.counters())
     }
 
+    /// Whether there is a message of a group to [take](Self::group_recv), or this endpoint is no member of it any more.
+    pub fn is_membership_ready(&self, membership: impl Into<MembershipId>) -> bool {
+        let member = self.groups.as_deref().and_then(|groups| groups.membership(membership.into()));
+        member.is_none_or(|member| member.has_ready() || member.ended().is_some())
+    }
+
     /// How a membership ended; `None` while it lasts.
     pub fn membership_end(&self, membership: impl Into<MembershipId>) -> Option<MembershipEnd> {
         match self.groups.as_deref()?.membership(membership.into()) {
