@@ -217,24 +217,22 @@ impl Seat {
             if self.node.wait_incoming_unless(left, || missing().is_none()) || missing().is_none() {
                 continue;
             }
+            let has_failed = self.node.next_event(Duration::ZERO).is_err();
             let is_over = self.node.flow(member).is_none_or(|flow| flow.phase == Phase::Over);
-            return Err(if is_over { Errno::RESET } else { Errno::AGAIN });
+            return Err(if has_failed || is_over { Errno::RESET } else { Errno::AGAIN });
         }
     }
 
     /// Takes what members have told, and wakes those who wait for another group than this one if some of it is for them.
     fn take_told(&self, own: GroupId) {
         let mut is_others = false;
-        self.node.drain(
-            usize::MAX,
-            |_| true,
-            |incoming| {
-                if let Incoming::Message(message) = incoming {
-                    let group = self.told.take(message.channel.peer, &message.data);
-                    is_others |= group.is_some_and(|group| group != own);
-                }
-            },
-        );
+        let take = |incoming| {
+            if let Incoming::Message(message) = incoming {
+                let group = self.told.take(message.channel.peer, &message.data);
+                is_others |= group.is_some_and(|group| group != own);
+            }
+        };
+        self.node.drain(usize::MAX, |_| true, take);
         if is_others {
             self.node.rally();
         }
