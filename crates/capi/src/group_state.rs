@@ -131,7 +131,8 @@ impl From<&GroupStatus> for denrei_group_state {
 }
 
 /// Puts the group's state into `state` and its members' into `members`, `room` at most, and how many
-/// there are into `count`; of a group that is over, what there was at its end, and `open` is false.
+/// there are into `count`. Among them are the last 64 or so of those who are members no more, and not
+/// `active`. Of a group that is over it is what there was at its end, and `open` is false.
 ///
 /// # Safety
 /// `group` is a group; `state` and `count` are NULL or places for what they are named after; `members`

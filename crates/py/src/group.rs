@@ -186,7 +186,8 @@ impl Group {
         py.detach(|| self.open()?.remove_member(member).map_err(error::group))
     }
 
-    /// The members, as of now; none if the group is over.
+    /// The members, as of now, and the last 64 or so of those who are none any more, which are not `active`; none if the
+    /// group is over.
     #[getter]
     fn members(&self, py: Python<'_>) -> Vec<GroupMember> {
         let status = self.status_now(py);

@@ -1957,7 +1957,8 @@ denrei_code denrei_group_event_next(const denrei_group *group,
 
 /**
  * Puts the group's state into `state` and its members' into `members`, `room` at most, and how many
- * there are into `count`; of a group that is over, what there was at its end, and `open` is false.
+ * there are into `count`. Among them are the last 64 or so of those who are members no more, and not
+ * `active`. Of a group that is over it is what there was at its end, and `open` is false.
  *
  * `group` is a group; `state` and `count` are NULL or places for what they are named after; `members`
  * is NULL, with `room` 0, or has `room` places.
