@@ -14,6 +14,7 @@ mod reach;
 mod suite;
 
 use common::{assert_good, provider, sources};
+use denrei_netlab::Lab;
 use launch::{IntelMpi, LIMIT, LONG_LIMIT, Mpich, OpenMpi, compile, is_full, lab};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -59,14 +60,12 @@ fn ranks_of_mpich_start_ranks() {
 
 #[test]
 fn ranks_that_disconnected_end_without_each_other() {
-    let Some(mpich) = Mpich::find("ranks_that_disconnected_end_without_each_other") else { return };
-    let place = tempfile::tempdir().unwrap();
-    let provider = provider(place.path());
-    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "disconnect");
+    const NAME: &str = "ranks_that_disconnected_end_without_each_other";
+    let Some(mpi) = OverGroups::find(NAME, "disconnect") else { return };
     let left = tempfile::NamedTempFile::new().unwrap().into_temp_path();
-    let mut command = mpich.run(LIMIT, &provider, 2);
-    command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_USE", "always");
-    let output = command.arg(&groups.program).arg(&left).output().unwrap();
+    let mut command = mpi.run(2);
+    command.env("DENREI_MPI_USE", "always").arg(&mpi.groups.program).arg(&left);
+    let output = command.output().unwrap();
     assert_says("disconnect", &output, "all have ended by themselves");
 }
 
@@ -89,7 +88,7 @@ fn mpich_programs_run_across_hosts_with_loss() {
     }
 }
 
-/// `libdenrei-mpi.so` for an MPI, and the program that compares.
+/// `libdenrei-mpi.so` for an MPI, and a program.
 struct Groups {
     library: PathBuf,
     program: PathBuf,
@@ -97,12 +96,7 @@ struct Groups {
 
 impl Groups {
     /// Builds both into the provider's directory.
-    fn build(compiler: &Path, provider: &Path) -> Self {
-        Self::build_with(compiler, provider, "collectives")
-    }
-
-    /// With another program.
-    fn build_with(compiler: &Path, provider: &Path, program: &str) -> Self {
+    fn build(compiler: &Path, provider: &Path, program: &str) -> Self {
         let new = Self { library: provider.join("libdenrei-mpi.so"), program: provider.join(program) };
         let beside = provider.display().to_string();
         let link = ["-shared", "-fPIC", "-L", &beside, "-l:libdenrei-fi.so", "-Wl,-rpath,$ORIGIN"];
@@ -123,58 +117,83 @@ impl Groups {
     }
 }
 
+/// MPICH, the provider, and the library and a program for it.
+struct OverGroups {
+    mpich: Mpich,
+    provider: PathBuf,
+    groups: Groups,
+    place: tempfile::TempDir,
+}
+
+impl OverGroups {
+    /// For the test of that name; `None` where there is no MPICH.
+    fn find(test: &str, program: &str) -> Option<Self> {
+        let (mpich, place) = (Mpich::find(test)?, tempfile::tempdir().unwrap());
+        let provider = provider(place.path());
+        let groups = Groups::build(&mpich.program("mpicc"), &provider, program);
+        Some(Self { mpich, provider, groups, place })
+    }
+
+    /// So many ranks, without the program yet.
+    fn run(&self, ranks: usize) -> Command {
+        let mut command = self.mpich.run(LIMIT, &self.provider, ranks);
+        command.env("LD_PRELOAD", &self.groups.library);
+        command
+    }
+
+    /// What starts ranks on other hosts.
+    fn shell(&self) -> PathBuf {
+        self.place.path().join("shell")
+    }
+
+    /// A rank on each of the hosts that the shell reaches.
+    fn run_on_hosts(&self, lab: &Lab) -> Command {
+        let mut command = self.mpich.run_on_hosts(LIMIT, &self.provider, lab, &self.shell());
+        command.env("LD_PRELOAD", &self.groups.library);
+        command
+    }
+}
+
 #[test]
 fn collective_operations_over_groups_are_those_of_the_mpi() {
     const NAME: &str = "collective_operations_over_groups_are_those_of_the_mpi";
-    let Some(mpich) = Mpich::find(NAME) else { return };
-    let place = tempfile::tempdir().unwrap();
-    let (provider, shell) = (provider(place.path()), place.path().join("shell"));
-    let groups = Groups::build(&mpich.program("mpicc"), &provider);
-    let check =
-        |command: &mut Command, ranks| groups.check(command.env("LD_PRELOAD", &groups.library), ranks);
-    check(&mut mpich.run(LIMIT, &provider, 4), 4);
+    let Some(mpi) = OverGroups::find(NAME, "collectives") else { return };
+    mpi.groups.check(&mut mpi.run(4), 4);
     let hosts = if is_full() { 8 } else { 4 };
-    let Some(lab) = lab(NAME, hosts, &shell) else { return };
-    check(&mut mpich.run_on_hosts(LIMIT, &provider, &lab, &shell), hosts);
+    let Some(lab) = lab(NAME, hosts, &mpi.shell()) else { return };
+    mpi.groups.check(&mut mpi.run_on_hosts(&lab), hosts);
 }
 
 #[test]
 fn wrong_calls_over_groups_return_the_errors_of_the_mpi_at_all_ranks() {
     const NAME: &str = "wrong_calls_over_groups_return_the_errors_of_the_mpi_at_all_ranks";
-    let Some(mpich) = Mpich::find(NAME) else { return };
-    let place = tempfile::tempdir().unwrap();
-    let provider = provider(place.path());
-    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "errors");
+    let Some(mpi) = OverGroups::find(NAME, "errors") else { return };
     for (way, what) in [("always", None), ("auto", Some("short"))] {
-        let mut command = mpich.run(LIMIT, &provider, 3);
-        command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_USE", way);
-        let output = command.arg(&groups.program).args(what).output().unwrap();
+        let mut command = mpi.run(3);
+        let output = command.env("DENREI_MPI_USE", way).arg(&mpi.groups.program).args(what).output().unwrap();
         assert_says(way, &output, "3 ranks: all errors agree");
     }
 }
 
 /// Three ranks, of which the first has a variable set otherwise.
-fn mixed(mpich: &Mpich, provider: &Path, groups: &Groups, name: &str, [first, others]: [&str; 2]) -> Command {
-    let mut command = mpich.run(LIMIT, provider, 1);
-    command.args(["-env", name, first]).arg(&groups.program);
-    command.args([":", "-n", "2", "-env", name, others]).arg(&groups.program);
+fn mixed(mpi: &OverGroups, name: &str, [first, others]: [&str; 2]) -> Command {
+    let mut command = mpi.mpich.run(LIMIT, &mpi.provider, 1);
+    command.args(["-env", name, first]).arg(&mpi.groups.program);
+    command.args([":", "-n", "2", "-env", name, others]).arg(&mpi.groups.program);
     command
 }
 
 #[test]
 fn ranks_that_wish_for_different_ways_are_left_to_the_mpi() {
     const NAME: &str = "ranks_that_wish_for_different_ways_are_left_to_the_mpi";
-    let Some(mpich) = Mpich::find(NAME) else { return };
-    let place = tempfile::tempdir().unwrap();
-    let provider = provider(place.path());
-    let groups = Groups::build(&mpich.program("mpicc"), &provider);
+    let Some(mpi) = OverGroups::find(NAME, "collectives") else { return };
     for (variable, values) in [
         ("DENREI_MPI_USE", ["never", "always"]),
         ("DENREI_MPI_USE", ["always", "auto"]),
         ("DENREI_MPI_MIN_RANKS", ["4", "2"]),
     ] {
-        let mut command = mixed(&mpich, &provider, &groups, variable, values);
-        command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_VERBOSE", "1");
+        let mut command = mixed(&mpi, variable, values);
+        command.env("LD_PRELOAD", &mpi.groups.library).env("DENREI_MPI_VERBOSE", "1");
         let output = command.output().unwrap();
         assert_says(variable, &output, "3 ranks: all collectives agree");
         let said = String::from_utf8_lossy(&output.stderr);
@@ -185,14 +204,10 @@ fn ranks_that_wish_for_different_ways_are_left_to_the_mpi() {
 
 #[test]
 fn a_wish_that_cannot_be_read_is_named_once() {
-    let Some(mpich) = Mpich::find("a_wish_that_cannot_be_read_is_named_once") else { return };
-    let place = tempfile::tempdir().unwrap();
-    let provider = provider(place.path());
-    let groups = Groups::build(&mpich.program("mpicc"), &provider);
+    const NAME: &str = "a_wish_that_cannot_be_read_is_named_once";
+    let Some(mpi) = OverGroups::find(NAME, "collectives") else { return };
     for (variable, value) in [("DENREI_MPI_USE", "allways"), ("DENREI_MPI_MIN_RANKS", "4x")] {
-        let mut command = mpich.run(LIMIT, &provider, 3);
-        command.env("LD_PRELOAD", &groups.library).env(variable, value);
-        let output = command.arg(&groups.program).output().unwrap();
+        let output = mpi.run(3).env(variable, value).arg(&mpi.groups.program).output().unwrap();
         assert_says(variable, &output, "3 ranks: all collectives agree");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(said.matches(&format!("{variable}={value} is not")).count(), 1, "{said}");
@@ -201,12 +216,10 @@ fn a_wish_that_cannot_be_read_is_named_once() {
 
 #[test]
 fn ranks_that_wait_for_one_without_the_library_say_so() {
-    let Some(mpich) = Mpich::find("ranks_that_wait_for_one_without_the_library_say_so") else { return };
-    let place = tempfile::tempdir().unwrap();
-    let provider = provider(place.path());
-    let groups = Groups::build(&mpich.program("mpicc"), &provider);
-    let library = groups.library.display().to_string();
-    let mut command = mixed(&mpich, &provider, &groups, "LD_PRELOAD", ["", &library]);
+    const NAME: &str = "ranks_that_wait_for_one_without_the_library_say_so";
+    let Some(mpi) = OverGroups::find(NAME, "collectives") else { return };
+    let library = mpi.groups.library.display().to_string();
+    let mut command = mixed(&mpi, "LD_PRELOAD", ["", &library]);
     let mut waiting = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let said = BufReader::new(waiting.stderr.take().unwrap()).lines().map_while(Result::ok);
     let is_said = said.into_iter().any(|line| line.contains("LD_PRELOAD has to name libdenrei-mpi.so"));
@@ -218,13 +231,9 @@ fn ranks_that_wait_for_one_without_the_library_say_so() {
 
 #[test]
 fn communicators_over_groups_are_the_applications_alone() {
-    let Some(mpich) = Mpich::find("communicators_over_groups_are_the_applications_alone") else { return };
-    let place = tempfile::tempdir().unwrap();
-    let provider = provider(place.path());
-    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "communicators");
-    let mut command = mpich.run(LIMIT, &provider, 3);
-    command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_VERBOSE", "1");
-    let output = command.arg(&groups.program).output().unwrap();
+    const NAME: &str = "communicators_over_groups_are_the_applications_alone";
+    let Some(mpi) = OverGroups::find(NAME, "communicators") else { return };
+    let output = mpi.run(3).env("DENREI_MPI_VERBOSE", "1").arg(&mpi.groups.program).output().unwrap();
     assert_says("communicators", &output, "3 ranks: nothing is seen");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("groups carried") && !said.contains("carried 0 "), "{said}");
@@ -272,7 +281,7 @@ fn open_mpis_collectives_over_groups_are_its_own() {
     let Some(open_mpi) = OpenMpi::find("open_mpis_collectives_over_groups_are_its_own") else { return };
     let place = tempfile::tempdir().unwrap();
     let provider = provider(place.path());
-    let groups = Groups::build(open_mpi.compiler, &provider);
+    let groups = Groups::build(open_mpi.compiler, &provider, "collectives");
     let preload = format!("LD_PRELOAD={}", groups.library.display());
     let mut command = open_mpi.run(LIMIT, &provider, 4);
     command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]);
@@ -298,17 +307,9 @@ fn assert_all_end(groups: &Groups, mut run: impl FnMut() -> Command) {
 
 #[test]
 fn mpich_programs_end_though_ranks_left_communicators_behind() {
-    let Some(mpich) = Mpich::find("mpich_programs_end_though_ranks_left_communicators_behind") else {
-        return;
-    };
-    let place = tempfile::tempdir().unwrap();
-    let provider = provider(place.path());
-    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "finalize");
-    assert_all_end(&groups, || {
-        let mut command = mpich.run(LIMIT, &provider, 4);
-        command.env("LD_PRELOAD", &groups.library);
-        command
-    });
+    const NAME: &str = "mpich_programs_end_though_ranks_left_communicators_behind";
+    let Some(mpi) = OverGroups::find(NAME, "finalize") else { return };
+    assert_all_end(&mpi.groups, || mpi.run(4));
 }
 
 #[test]
@@ -317,7 +318,7 @@ fn open_mpi_programs_end_though_ranks_left_communicators_behind() {
     let Some(open_mpi) = OpenMpi::find(NAME) else { return };
     let place = tempfile::tempdir().unwrap();
     let provider = provider(place.path());
-    let groups = Groups::build_with(open_mpi.compiler, &provider, "finalize");
+    let groups = Groups::build(open_mpi.compiler, &provider, "finalize");
     let preload = format!("LD_PRELOAD={}", groups.library.display());
     assert_all_end(&groups, || {
         let mut command = open_mpi.run(LIMIT, &provider, 4);
@@ -337,13 +338,8 @@ fn open_mpi_programs_end_though_ranks_left_communicators_behind() {
 fn an_mpi_that_begins_anew_with_a_session_takes_no_attribute_of_the_application_for_the_librarys() {
     const NAME: &str =
         "an_mpi_that_begins_anew_with_a_session_takes_no_attribute_of_the_application_for_the_librarys";
-    let Some(mpich) = Mpich::find(NAME) else { return };
-    let place = tempfile::tempdir().unwrap();
-    let provider = provider(place.path());
-    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "sessions");
-    let mut command = mpich.run(LIMIT, &provider, 3);
-    command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_USE", "always");
-    let output = command.arg(&groups.program).output().unwrap();
+    let Some(mpi) = OverGroups::find(NAME, "sessions") else { return };
+    let output = mpi.run(3).env("DENREI_MPI_USE", "always").arg(&mpi.groups.program).output().unwrap();
     assert_says("sessions", &output, "3 ranks: all sessions went well");
 }
 
@@ -450,7 +446,7 @@ fn the_loss_of_a_rank_is_told_to_the_handler_of_the_applications_communicator() 
     let Some(open_mpi) = OpenMpi::find(NAME) else { return };
     let place = tempfile::tempdir().unwrap();
     let provider = provider(place.path());
-    let groups = Groups::build_with(open_mpi.compiler, &provider, "handler");
+    let groups = Groups::build(open_mpi.compiler, &provider, "handler");
     let preload = format!("LD_PRELOAD={}", groups.library.display());
     for when in ["first", "later"] {
         let mut command = open_mpi.run(LIMIT, &provider, 4);
@@ -464,14 +460,12 @@ fn the_loss_of_a_rank_is_told_to_the_handler_of_the_applications_communicator() 
 /// MPICH asks for the end of the job before it calls a handler, which may or may not be in time.
 #[test]
 fn mpich_jobs_over_groups_end_when_a_rank_is_silent() {
-    let Some(mpich) = Mpich::find("mpich_jobs_over_groups_end_when_a_rank_is_silent") else { return };
-    let place = tempfile::tempdir().unwrap();
-    let provider = provider(place.path());
-    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "handler");
+    const NAME: &str = "mpich_jobs_over_groups_end_when_a_rank_is_silent";
+    let Some(mpi) = OverGroups::find(NAME, "handler") else { return };
     for when in ["first", "later"] {
-        let mut command = mpich.run(LIMIT, &provider, 4);
-        command.env("LD_PRELOAD", &groups.library).arg(&groups.program).args([when, "stop"]);
-        assert_no_foreign_communicator(&groups, when, &mut command);
+        let mut command = mpi.run(4);
+        command.arg(&mpi.groups.program).args([when, "stop"]);
+        assert_no_foreign_communicator(&mpi.groups, when, &mut command);
     }
 }
 

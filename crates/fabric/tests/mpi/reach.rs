@@ -1,7 +1,7 @@
 //! Groups for collective operations where the network carries no multicast.
 
-use crate::launch::{LIMIT, Mpich, lab};
-use crate::{Groups, assert_says, provider};
+use crate::launch::lab;
+use crate::{OverGroups, assert_says};
 use denrei_netlab::Host;
 
 /// What comes to the host by multicast is lost.
@@ -19,20 +19,16 @@ fn drop_multicast(host: &Host<'_>) {
 #[test]
 fn groups_are_left_alone_where_multicast_does_not_reach() {
     const NAME: &str = "groups_are_left_alone_where_multicast_does_not_reach";
-    let Some(mpich) = Mpich::find(NAME) else { return };
-    let place = tempfile::tempdir().unwrap();
-    let (provider, shell) = (provider(place.path()), place.path().join("shell"));
-    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "communicators");
-    let Some(lab) = lab(NAME, 3, &shell) else { return };
+    let Some(mpi) = OverGroups::find(NAME, "communicators") else { return };
+    let Some(lab) = lab(NAME, 3, &mpi.shell()) else { return };
     let all_hear = || {};
     let one_is_deaf = || drop_multicast(&lab.host(2));
     let all_are_deaf = || lab.multicast(false).unwrap();
     let cases: [(&dyn Fn(), usize); 3] = [(&all_hear, 0), (&one_is_deaf, 3), (&all_are_deaf, 3)];
     for (change, left_alone) in cases {
         change();
-        let mut command = mpich.run_on_hosts(LIMIT, &provider, &lab, &shell);
-        command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_VERBOSE", "1");
-        let output = command.arg(&groups.program).output().unwrap();
+        let mut command = mpi.run_on_hosts(&lab);
+        let output = command.env("DENREI_MPI_VERBOSE", "1").arg(&mpi.groups.program).output().unwrap();
         assert_says(NAME, &output, "3 ranks: nothing is seen");
         let said = String::from_utf8_lossy(&output.stderr);
         let idle = said.matches("groups carried 0 ").count();

@@ -8,7 +8,7 @@ use super::{Group, GroupNo, Membership};
 use crate::oracle::Oracle;
 use core::time::Duration;
 use denrei_proto::Endpoint;
-use denrei_proto::group::{GroupPolicy, MemberStatus};
+use denrei_proto::group::{GroupPolicy, GroupStatus};
 use denrei_wire::Instant;
 use std::collections::BTreeMap;
 
@@ -35,9 +35,9 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Follows the opener's status.
-    fn follow(&mut self, now: Instant, idle: bool, members: &[MemberStatus]) {
+    fn follow(&mut self, now: Instant, idle: bool, group: &GroupStatus) {
         let was_idle = core::mem::replace(&mut self.idle, idle);
-        for status in members.iter().filter(|status| status.active) {
+        for status in group.active() {
             let (messages, behind) = (status.messages_acknowledged, status.symbols_behind);
             let fresh = Seen { messages, behind, better_at: now };
             let seen = self.members.entry(status.member).or_insert(fresh);
@@ -63,7 +63,7 @@ impl Oracle {
             return;
         }
         let Some(status) = endpoint.group_status(group.id) else { return };
-        group.watch.follow(now, status.queued_bytes == 0 && !group.closing, &status.members);
+        group.watch.follow(now, status.queued_bytes == 0 && !group.closing, &status);
     }
 
     /// Why a member should not have been ejected.
