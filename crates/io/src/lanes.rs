@@ -56,7 +56,8 @@ pub(crate) struct Lane {
     pub(crate) trains: bool,
     /// Whose the last datagram was, if it was large.
     pub(crate) large_from: Option<SocketAddr>,
-    /// How the last datagram was marked.
+    /// How the last datagram was marked that was; at first as one is that nothing has happened to. Peers send
+    /// acknowledgements without a mark, and nobody counts these.
     mark: Ecn,
     /// Lone short datagrams in a row, each found after an empty look.
     lone: u32,
@@ -77,7 +78,7 @@ impl Lane {
         let (peer, at) = (way.map(|way| way.to), way.and_then(|way| way.from));
         let (ask, full_calls, lone) = (1, 0, 0);
         let (was_empty, settled, refused, draining) = (false, false, false, None);
-        let (group, large_from, mark) = (None, None, Ecn::NotEct);
+        let (group, large_from, mark) = (None, None, Ecn::Ect0);
         Self {
             socket,
             peer,
@@ -136,7 +137,7 @@ impl Lane {
     }
 
     /// Whose every datagram here is, and how it is taken to be marked, if the kernel is asked for
-    /// neither: as the last one was for which it was asked (spec 9, ECN).
+    /// neither: as the last one was that had a mark when it was asked (spec 9, ECN).
     #[cfg(any(target_os = "linux", test))]
     pub(crate) fn known(&self) -> Option<(SocketAddr, Ecn)> {
         if self.trains { None } else { self.only_source().map(|source| (source, self.mark)) }
@@ -157,7 +158,9 @@ impl Lane {
             self.found_empty();
             return self.trains;
         }
-        self.mark = mark;
+        if mark != Ecn::NotEct {
+            self.mark = mark;
+        }
         let lone = got == 1 && bytes < FULL_DATAGRAM_BYTES && self.was_empty && mark != Ecn::Ce;
         self.was_empty = false;
         self.lone = if lone { self.lone.saturating_add(1) } else { 0 };
@@ -440,6 +443,9 @@ mod tests {
         assert_eq!(lane.known(), None, "the kernel is asked");
         lane.trains = false;
         assert_eq!(lane.known(), Some((peer, Ecn::Ect0)), "as the last one was");
+        lane.wants_trains(1, 100, Ecn::Ect1);
+        lane.wants_trains(1, 100, Ecn::NotEct);
+        assert_eq!(lane.known(), Some((peer, Ecn::Ect1)), "that had a mark");
         lane.peer = None;
         assert_eq!(lane.only_source(), None);
         assert_eq!(lane.known(), None);

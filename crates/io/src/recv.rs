@@ -11,7 +11,7 @@ use crate::plain;
 use crate::receiver::Receiver;
 use crate::socket::UdpSocket;
 use crate::wait;
-use denrei_wire::{DatagramMeta, Landing};
+use denrei_wire::{DatagramMeta, Ecn, Landing};
 use std::io;
 
 /// Tries of one receive call: a report of an earlier send's fate comes instead of a datagram, and
@@ -253,7 +253,10 @@ impl UdpSocket {
             let socket = lane.socket.as_fd();
             return match (landing, lane.known()) {
                 (Some(landing), _) => mmsg::receive_landing(socket, buffers, landing, lane.only_source()),
-                (None, Some((from, mark))) => mmsg::receive_bytes(socket, buffers, from, mark),
+                (None, Some((from, mark))) => {
+                    let mark = if self.granted.ecn { mark } else { Ecn::NotEct };
+                    mmsg::receive_bytes(socket, buffers, from, mark)
+                }
                 (None, None) => mmsg::receive(socket, buffers, asked, lane.only_source()),
             };
         }

@@ -41,8 +41,6 @@ pub(crate) struct ReceivedPackets {
     /// The last one was answered in time.
     answers: bool,
     ecn: Option<EcnCounts>,
-    /// What had come with marks when the last packet came without.
-    ecn_before: Option<EcnCounts>,
 }
 
 /// What the arrival of one packet means.
@@ -53,6 +51,7 @@ pub(crate) struct Arrival {
     /// The earliest time at which it may have come.
     pub came: Instant,
     pub bytes: usize,
+    pub ecn: Ecn,
     pub ack_eliciting: bool,
     /// It carried (a part of) a message.
     pub data: bool,
@@ -79,6 +78,7 @@ impl ReceivedPackets {
         if arrival.number >= expected {
             self.largest_came = arrival.came;
         }
+        self.count_ecn(arrival.ecn);
         if !arrival.ack_eliciting {
             return;
         }
@@ -162,22 +162,9 @@ impl ReceivedPackets {
         self.seen.raise_floor(largest.saturating_sub(REORDER_ALLOWANCE));
     }
 
-    /// Takes note of the mark of what is recorded; whether it had one.
-    #[inline]
-    pub fn count_ecn(&mut self, ecn: Ecn) -> bool {
-        match (ecn, &mut self.ecn) {
-            (Ecn::Ect0, Some(counts)) => counts.ect0 = counts.ect0.wrapping_add(1),
-            _ => return self.count_unusual(ecn),
-        }
-        true
-    }
-
-    /// The same of the first that has one, of congestion, and of what has none.
-    #[cold]
-    fn count_unusual(&mut self, ecn: Ecn) -> bool {
+    fn count_ecn(&mut self, ecn: Ecn) {
         if ecn == Ecn::NotEct {
-            self.ecn_before = self.ecn;
-            return false;
+            return;
         }
         let counts = self.ecn.get_or_insert_default();
         let counter = match ecn {
@@ -186,12 +173,6 @@ impl ReceivedPackets {
             Ecn::Ect0 | Ecn::NotEct => &mut counts.ect0,
         };
         *counter = counter.wrapping_add(1);
-        true
-    }
-
-    /// Whether the last packet came with a mark.
-    pub fn is_last_marked(&self) -> bool {
-        self.ecn != self.ecn_before
     }
 }
 
@@ -220,6 +201,7 @@ mod tests {
             at: Instant::ZERO,
             came: Instant::ZERO,
             bytes: 100,
+            ecn: Ecn::NotEct,
             ack_eliciting: true,
             data: true,
             ack_now: false,

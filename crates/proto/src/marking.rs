@@ -26,6 +26,8 @@ pub(crate) struct Marking {
     pauses: u8,
     /// Packets sent from then on are marked.
     from: Instant,
+    /// When the last went without a mark because of a silence.
+    without_at: Instant,
     /// What the peer has counted of marks as they were sent, and of congestion.
     arrived: u32,
     congested: u32,
@@ -34,7 +36,15 @@ pub(crate) struct Marking {
 impl Marking {
     pub fn new(is_wanted: bool) -> Self {
         let from = if is_wanted { Instant::ZERO } else { Instant::FAR_FUTURE };
-        Self { is_on: false, acks_without: 0, pauses: 0, from, arrived: 0, congested: 0 }
+        Self {
+            is_on: false,
+            acks_without: 0,
+            pauses: 0,
+            from,
+            without_at: Instant::ZERO,
+            arrived: 0,
+            congested: 0,
+        }
     }
 
     /// Whether everything is marked, which is the rule; if not, [`mark`](Self::mark) tells.
@@ -43,45 +53,58 @@ impl Marking {
         self.is_on
     }
 
-    /// What a packet is marked with after so many probe timeouts in a row. `has_heard`: the last packet of the peer's came
-    /// with a mark.
+    /// What a packet that is repeated if it is lost is marked with after so many probe timeouts in a row.
     #[cold]
-    pub fn mark(&mut self, now: Instant, timeouts: u32, has_heard: bool) -> Ecn {
-        if now < self.from || timeouts >= SILENT_TIMEOUTS {
+    pub fn mark(&mut self, now: Instant, timeouts: u32) -> Ecn {
+        if now < self.from {
             return Ecn::NotEct;
         }
-        self.is_on = has_heard;
+        if timeouts >= SILENT_TIMEOUTS {
+            self.without_at = now;
+            return Ecn::NotEct;
+        }
+        self.is_on = true;
         Ecn::Ect0
     }
 
-    /// A probe timeout has passed, or a packet has come without a mark.
-    #[cold]
+    /// A probe timeout has passed, or what is sent next is nothing that is repeated.
+    #[inline]
     pub fn look_again(&mut self) {
         self.is_on = false;
     }
 
     /// Takes note of an acknowledgement's counts; how many packets have newly come with congestion. `sent_at`: of
-    /// the largest that it acknowledges, if no larger one was before.
+    /// the largest that it acknowledges, if no larger one was before; `timeouts`: probe timeouts that it ends.
     #[inline]
-    pub fn on_ack(&mut self, now: Instant, sent_at: Option<Instant>, counts: Option<EcnCounts>) -> u64 {
+    pub fn on_ack(
+        &mut self,
+        now: Instant,
+        sent_at: Option<Instant>,
+        counts: Option<EcnCounts>,
+        timeouts: u32,
+    ) -> u64 {
         if let Some(counts) = counts
             && counts.ce == self.congested
             && counts.ect0 != self.arrived
+            && self.acks_without == 0
+            && timeouts < SILENT_TIMEOUTS
         {
-            (self.arrived, self.acks_without) = (counts.ect0, 0);
+            self.arrived = counts.ect0;
             return 0;
         }
-        self.compare(now, sent_at, counts.unwrap_or_default())
+        self.compare(now, sent_at, counts.unwrap_or_default(), timeouts)
     }
 
-    /// The same where more than the number of marks that came as they were sent is to be looked at.
+    /// The same where more than the number of marks that came as they were sent is to be looked at. What comes after a
+    /// silence went without a mark, whatever the peer takes it to be, and what was marked has not come.
     #[cold]
-    fn compare(&mut self, now: Instant, sent_at: Option<Instant>, counts: EcnCounts) -> u64 {
+    fn compare(&mut self, now: Instant, sent_at: Option<Instant>, counts: EcnCounts, timeouts: u32) -> u64 {
         let EcnCounts { ect0, ce, .. } = counts;
-        if sent_at.is_some_and(|sent_at| sent_at >= self.from) {
-            if (ect0, ce) == (self.arrived, self.congested) || (ect0, ce) == (0, 0) {
+        if let Some(sent_at) = sent_at.filter(|sent_at| *sent_at >= self.from) {
+            let none_came = (ect0, ce) == (self.arrived, self.congested) || (ect0, ce) == (0, 0);
+            if none_came || timeouts >= SILENT_TIMEOUTS {
                 self.miss(now);
-            } else {
+            } else if sent_at > self.without_at {
                 self.acks_without = 0;
             }
         }
@@ -133,7 +156,7 @@ mod tests {
     #[test]
     fn marks_of_congestion_are_told_once_whatever_overtakes() {
         let mut marking = Marking::new(true);
-        let mut told = |counts| marking.on_ack(at(1), Some(at(1)), counts);
+        let mut told = |counts| marking.on_ack(at(1), Some(at(1)), counts, 0);
         assert_eq!(
             [told(arrived(3, 0)), told(arrived(3, 2)), told(arrived(3, 1)), told(arrived(4, 4))],
             [0, 2, 0, 2]
@@ -146,46 +169,72 @@ mod tests {
         let mut now = at(1);
         for pause in [30, 60, 120] {
             for _ in 0..ACKS_WITHOUT {
-                assert_eq!(marking.mark(now, 0, true), Ecn::Ect0);
-                marking.on_ack(now, Some(now), None);
+                assert_eq!(marking.mark(now, 0), Ecn::Ect0);
+                marking.on_ack(now, Some(now), None, 0);
             }
             let again = now + Duration::from_secs(pause);
-            marking.on_ack(again, Some(now), None);
-            assert_eq!(marking.mark(again, 0, true), Ecn::Ect0, "what went without tells nothing");
-            assert_eq!(marking.mark(Instant::from_nanos(again.as_nanos() - 1), 0, true), Ecn::NotEct);
+            marking.on_ack(again, Some(now), None, 0);
+            assert_eq!(marking.mark(again, 0), Ecn::Ect0, "what went without tells nothing");
+            assert_eq!(marking.mark(Instant::from_nanos(again.as_nanos() - 1), 0), Ecn::NotEct);
             now = again;
         }
         for count in 1..10 {
-            marking.on_ack(now, Some(now), arrived(count, 0));
+            marking.on_ack(now, Some(now), arrived(count, 0), 0);
         }
-        assert_eq!(marking.mark(now, 0, true), Ecn::Ect0);
+        assert_eq!(marking.mark(now, 0), Ecn::Ect0);
     }
 
     #[test]
     fn marks_that_are_lost_later_are_noticed_and_a_probe_without_one_is_no_sign() {
         let mut marking = Marking::new(true);
-        marking.on_ack(at(1), Some(at(1)), arrived(5, 0));
+        marking.on_ack(at(1), Some(at(1)), arrived(5, 0), 0);
         assert_eq!(
-            [0, 1, 2, 3].map(|timeouts| marking.mark(at(1), timeouts, true)),
+            [0, 1, 2, 3].map(|timeouts| marking.mark(at(1), timeouts)),
             [Ecn::Ect0, Ecn::Ect0, Ecn::NotEct, Ecn::NotEct]
         );
+        let later = Instant::from_nanos(at(1).as_nanos() + 1);
         for count in 5..50 {
-            marking.on_ack(at(1), Some(at(1)), arrived(count, 0));
-            marking.on_ack(at(1), Some(at(1)), arrived(count, 0));
+            // Sent after the probe.
+            marking.on_ack(later, Some(later), arrived(count, 0), 0);
+            marking.on_ack(later, Some(later), arrived(count, 0), 0);
         }
-        assert_eq!(marking.mark(at(1), 0, true), Ecn::Ect0);
+        assert_eq!(marking.mark(at(1), 0), Ecn::Ect0);
         for _ in 0..ACKS_WITHOUT {
-            marking.on_ack(at(2), Some(at(2)), arrived(49, 0));
+            marking.on_ack(at(2), Some(at(2)), arrived(49, 0), 0);
         }
-        assert_eq!(marking.mark(at(2), 0, true), Ecn::NotEct);
+        assert_eq!(marking.mark(at(2), 0), Ecn::NotEct);
+    }
+
+    /// A peer that does not read the marks of lone datagrams takes them to be there.
+    #[test]
+    fn marks_that_come_only_with_silences_are_given_up_whatever_the_peer_counts() {
+        let mut marking = Marking::new(true);
+        for silence in 1..=u64::from(ACKS_WITHOUT) {
+            let now = at(silence);
+            assert_eq!(marking.mark(now, 1), Ecn::Ect0, "{silence}");
+            assert_eq!(marking.mark(now, SILENT_TIMEOUTS), Ecn::NotEct);
+            let count = 2 * silence as u32;
+            marking.on_ack(now, Some(now), arrived(count, 0), SILENT_TIMEOUTS);
+            // The second packet of the same probe.
+            marking.on_ack(now, Some(now), arrived(count + 1, 0), 0);
+        }
+        assert_eq!(marking.mark(at(4), 0), Ecn::NotEct);
+        let mut marking = Marking::new(true);
+        for silence in 1..20 {
+            marking.mark(at(silence), SILENT_TIMEOUTS);
+            marking.on_ack(at(silence), Some(at(silence)), arrived(2 * silence as u32, 0), SILENT_TIMEOUTS);
+            let later = Instant::from_nanos(at(silence).as_nanos() + 1);
+            marking.on_ack(later, Some(later), arrived(2 * silence as u32 + 1, 0), 0);
+        }
+        assert_eq!(marking.mark(at(20), 0), Ecn::Ect0, "what is marked comes between them");
     }
 
     #[test]
     fn who_wants_no_marks_never_gets_any() {
         let mut marking = Marking::new(false);
         for _ in 0..9 {
-            marking.on_ack(at(1), Some(at(1)), None);
+            marking.on_ack(at(1), Some(at(1)), None, 0);
         }
-        assert_eq!(marking.mark(at(1_000_000), 0, true), Ecn::NotEct);
+        assert_eq!(marking.mark(at(1_000_000), 0), Ecn::NotEct);
     }
 }

@@ -170,15 +170,13 @@ impl Peer {
             at: cx.now,
             came: cx.came,
             bytes: incoming.datagram_len,
+            ecn: incoming.ecn,
             ack_eliciting,
             data: pace.data > 0,
             ack_now: incoming.header.flags & flags::ACK_NOW != 0,
             awaits_grant: self.is_last_granted(&pace),
         };
         self.received.record(arrival, cx.config.max_ack_delay);
-        if !self.received.count_ecn(incoming.ecn) {
-            self.marking.look_again();
-        }
         self.data_received += pace.data;
         cx.notes.pace = Some(pace);
         if self.sent.is_too_long() {

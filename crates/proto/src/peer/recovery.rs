@@ -73,10 +73,11 @@ impl Peer {
     /// Packets have newly been acknowledged: what that says about the path.
     #[inline]
     fn on_progress(&mut self, cx: &Context<'_>, ack: &AckFrame<'_>, summary: &AckSummary, under_way: u64) {
-        let was_silent = core::mem::take(&mut self.probe_timeouts) >= PERSISTENT_TIMEOUTS;
+        let timeouts = core::mem::take(&mut self.probe_timeouts);
+        let was_silent = timeouts >= PERSISTENT_TIMEOUTS;
         self.probes_left = 0;
         self.unacknowledged_since = cx.now;
-        let marked = self.marking.on_ack(cx.now, summary.largest_sent_at, ack.ecn);
+        let marked = self.marking.on_ack(cx.now, summary.largest_sent_at, ack.ecn, timeouts);
         self.counters.ecn_marks += marked;
         if self.rtt.is_asked() {
             self.rtt.expect(self.sent.is_under_way(self.asked.0));

@@ -114,16 +114,12 @@ impl Peer {
         Transmit { to: self.addr, from: self.local, len, segment_size, ecn }
     }
 
-    /// What has just been written is marked with. What nothing repeats goes as what it answers came: where marks are
-    /// dropped, or begin to be, it would never arrive.
+    /// What has just been written is marked with. What nothing repeats goes without: where marks are dropped it would
+    /// never arrive.
     #[cold]
     fn mark(&mut self, now: Instant) -> Ecn {
-        let has_heard = self.received.is_last_marked();
-        let is_repeated = || self.phase != Phase::Answering && self.sent.is_newest_under_way();
-        if !has_heard && !is_repeated() {
-            return Ecn::NotEct;
-        }
-        self.marking.mark(now, self.probe_timeouts, has_heard)
+        let is_repeated = self.phase != Phase::Answering && self.sent.is_newest_under_way();
+        if is_repeated { self.marking.mark(now, self.probe_timeouts) } else { Ecn::NotEct }
     }
 
     /// A responder whose initiator has not proven itself only introduces itself. It acknowledges
@@ -275,6 +271,7 @@ impl Peer {
         self.counters.bytes_sent += bytes as u64;
         if !eliciting {
             self.sent.on_sent_unacknowledged();
+            self.marking.look_again();
             return bytes;
         }
         self.asked.1 += cost;
