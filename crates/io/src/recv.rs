@@ -11,7 +11,7 @@ use crate::plain;
 use crate::receiver::Receiver;
 use crate::socket::UdpSocket;
 use crate::wait;
-use denrei_wire::{DatagramMeta, Ecn, Landing};
+use denrei_wire::{DatagramMeta, Landing};
 use std::io;
 
 /// Tries of one receive call: a report of an earlier send's fate comes instead of a datagram, and
@@ -249,6 +249,7 @@ impl UdpSocket {
         #[cfg(target_os = "linux")]
         if self.batched {
             use crate::mmsg;
+            use denrei_wire::Ecn;
             use std::os::fd::AsFd;
             let socket = lane.socket.as_fd();
             return match (landing, lane.known()) {
