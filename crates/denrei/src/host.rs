@@ -1,8 +1,8 @@
 //! Nodes of one host that share what it can receive (R10, R13), whatever process each is in.
 //!
 //! Inputs → outputs: a directory, and every few milliseconds a record of each of this Node's shards → a
-//! small file there; the others' files → their records, for the shards' endpoints, which compute their
-//! shares. Source: R13; `spec/protocol.md` §13.8; ADR 41.
+//! small file there; the others' files → their records, from which one of the Nodes learns for all, and for the shards'
+//! endpoints, which compute their shares. Source: R13; `spec/protocol.md` §13.8; ADR 41, 117.
 //!
 //! A Node holds a lock on its file as long as it lives. The kernel lets go of it however a process ends,
 //! so a file that can be locked is a dead Node's: whoever finds it removes it, and its share is free.
@@ -10,8 +10,9 @@
 use crate::error::BindError;
 use crate::shards::{MAX_SHARDS, Shards};
 use crate::wait::Shared;
-use denrei_proto::HostRecord;
+use denrei_proto::{HostCapacity, HostRecord, Rate};
 use denrei_wire::checksum::{CHECKSUM_BYTES, crc32c, verify};
+use denrei_wire::duration_nanos;
 use std::fs::{DirBuilder, DirEntry, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -31,9 +32,10 @@ const SILENT: Duration = Duration::from_secs(1);
 const MOST_NODES: usize = 256;
 /// How the file of a Node ends; while it is made it ends otherwise.
 const EXTENSION: &str = "node";
-/// Layout of a record: version, weight, bytes per second, overrun, held back, checksum.
-const RECORD_BYTES: usize = 8 * 5 + CHECKSUM_BYTES;
-const VERSION: u64 = 1;
+/// Layout of a record: version, the fields, checksum.
+const FIELDS: usize = 13;
+const RECORD_BYTES: usize = 8 * (1 + FIELDS) + CHECKSUM_BYTES;
+const VERSION: u64 = 2;
 
 /// Octets of a file that are read at most: a record for each shard.
 const MOST_BYTES: usize = RECORD_BYTES * MAX_SHARDS;
@@ -44,20 +46,20 @@ pub(crate) struct HostShare {
 }
 
 impl HostShare {
-    /// Makes the Node's file in `directory`, which is made too, and starts. `capacity`: what the host
+    /// Makes the Node's file in `directory`, which is made too, and starts. `stated`: what the host
     /// receives in all, bytes per second, if that is known.
     pub fn start(
         shards: &Shards,
         directory: &Path,
         name: u64,
-        capacity: Option<u64>,
+        stated: Option<u64>,
     ) -> Result<Self, BindError> {
         let wrong = |source| BindError::HostDirectory { directory: directory.to_owned(), source };
         let mut own = OwnFile::create(directory, name).map_err(wrong)?;
         let shards: Vec<Arc<Shared>> = shards.all().cloned().collect();
         // Where there is no room for records, nobody would keep to a limit.
         own.write(&vec![HostRecord::default(); shards.len()]).map_err(wrong)?;
-        let run = move || run(&shards, &mut own, capacity);
+        let run = move || run(&shards, &mut own, name, stated);
         let thread = std::thread::Builder::new().name("denrei-host".into()).spawn(run).map_err(wrong)?;
         Ok(Self { thread })
     }
@@ -70,41 +72,52 @@ impl HostShare {
     }
 }
 
-fn run(shards: &[Arc<Shared>], own: &mut OwnFile, capacity: Option<u64>) {
-    let mut told = false;
+fn run(shards: &[Arc<Shared>], own: &mut OwnFile, name: u64, stated: Option<u64>) {
+    let buffer = shards[0].with_io(|io| io.socket.capabilities().recv_buffer_bytes);
+    let begun = shards[0].core.lock().now();
+    let mut capacity = HostCapacity::new(begun, name, stated, buffer as u64);
+    let (mut others, mut told) = (Vec::new(), false);
     while !shards[0].stopping.load(Ordering::Acquire) {
-        let records: Vec<_> = shards.iter().map(|shard| record_of(shard)).collect();
+        let mut records: Vec<_> =
+            shards.iter().zip(name..).map(|(shard, name)| record_of(shard, name)).collect();
+        records[0].learnt = capacity.learnt();
         match own.write(&records).and_then(|()| own.others()) {
-            Ok(others) => share(shards, capacity, &records, &others),
+            Ok(read) => others = read,
             Err(error) if !told => {
                 told = true;
                 tracing::warn!("the shares of this host's Nodes stay as they are: {error}");
             }
             Err(_) => {}
         }
+        share(shards, &mut capacity, &records, &others);
         let busy = records.iter().any(|record| record.bytes_per_s > 0);
         std::thread::park_timeout(if busy { PERIOD } else { QUIET_PERIOD });
     }
 }
 
-fn record_of(shard: &Shared) -> HostRecord {
+fn record_of(shard: &Shared, name: u64) -> HostRecord {
     let mut core = shard.core.lock();
     let now = core.now();
     // One whose sessions the first shard has gone on with has nothing to say, and one that nobody drives, as its
     // application computes, takes nothing.
     let is_left = core.endpoint.poll_timeout().is_some_and(|due| now.saturating_since(due) > SILENT);
-    if core.absorbed || is_left { HostRecord::default() } else { core.endpoint.host_record(now) }
+    let says_nothing = core.absorbed || is_left;
+    let record = if says_nothing { HostRecord::default() } else { core.endpoint.host_record(now) };
+    HostRecord { name, ..record }
 }
 
-/// Tells each shard what the others, and other Nodes, say of themselves.
-fn share(shards: &[Arc<Shared>], capacity: Option<u64>, records: &[HostRecord], nodes: &[HostRecord]) {
+/// Learns from what all say of themselves, and tells each shard what the others, and other Nodes, do.
+fn share(shards: &[Arc<Shared>], capacity: &mut HostCapacity, records: &[HostRecord], nodes: &[HostRecord]) {
+    let now = shards[0].core.lock().now();
+    capacity.look(now, &[records, nodes].concat());
+    let overflows = shards[0].with_io(|io| io.socket.overflows());
     for (at, shard) in shards.iter().enumerate() {
         let siblings = [&records[..at], &records[at + 1..]].concat();
         let others = [nodes, &siblings].concat();
         let mut core = shard.core.lock();
         let now = core.now();
         if !core.absorbed {
-            core.endpoint.share_host(now, capacity, &others);
+            core.endpoint.share_host(now, capacity.limit(), &others, overflows);
         }
     }
 }
@@ -211,10 +224,25 @@ fn read(path: &Path) -> io::Result<Vec<HostRecord>> {
 }
 
 fn encode(record: HostRecord) -> [u8; RECORD_BYTES] {
-    let fields =
-        [VERSION, record.weight, record.bytes_per_s, record.overrun_bytes_per_s, u64::from(record.held_back)];
+    let learnt = record.learnt.unwrap_or(Rate::STOPPED);
+    let fields: [u64; FIELDS] = [
+        record.name,
+        record.weight,
+        record.senders,
+        record.bytes_per_s,
+        u64::from(record.held_back),
+        record.datagram,
+        duration_nanos(record.rtt),
+        record.at,
+        record.octets,
+        record.lost,
+        record.recoveries,
+        learnt.bytes_per_s,
+        learnt.burst_bytes,
+    ];
     let mut octets = [0; RECORD_BYTES];
-    for (place, field) in octets.chunks_exact_mut(8).zip(fields) {
+    let places = octets.chunks_exact_mut(8);
+    for (place, field) in places.zip(core::iter::once(VERSION).chain(fields)) {
         place.copy_from_slice(&field.to_le_bytes());
     }
     let checksum = crc32c(&octets[..RECORD_BYTES - CHECKSUM_BYTES]);
@@ -227,8 +255,21 @@ fn decode(octets: &[u8; RECORD_BYTES]) -> Option<HostRecord> {
     let mut fields =
         octets.chunks_exact(8).map(|field| u64::from_le_bytes(field.try_into().unwrap_or([0; 8])));
     let mut next = || fields.next().unwrap_or(0);
-    let (version, weight, bytes_per_s, overrun_bytes_per_s) = (next(), next(), next(), next());
-    let record = HostRecord { weight, bytes_per_s, held_back: next() == 1, overrun_bytes_per_s };
+    let version = next();
+    let record = HostRecord {
+        name: next(),
+        weight: next(),
+        senders: next(),
+        bytes_per_s: next(),
+        held_back: next() == 1,
+        datagram: next(),
+        rtt: Duration::from_nanos(next()),
+        at: next(),
+        octets: next(),
+        lost: next(),
+        recoveries: next(),
+        learnt: Some(Rate { bytes_per_s: next(), burst_bytes: next() }).filter(|rate| *rate != Rate::STOPPED),
+    };
     (verify(octets) && version == VERSION).then_some(record)
 }
 
@@ -236,13 +277,27 @@ fn decode(octets: &[u8; RECORD_BYTES]) -> Option<HostRecord> {
 mod tests {
     use super::*;
 
-    const RECORD: HostRecord =
-        HostRecord { weight: 300, bytes_per_s: 12_345_678, held_back: true, overrun_bytes_per_s: 9 };
+    const RECORD: HostRecord = HostRecord {
+        name: 1,
+        weight: 300,
+        senders: 2,
+        bytes_per_s: 12_345_678,
+        held_back: true,
+        datagram: 1_448,
+        rtt: Duration::from_nanos(100_001),
+        at: 3,
+        octets: 4,
+        lost: 5,
+        recoveries: 6,
+        learnt: Some(Rate { bytes_per_s: 7, burst_bytes: 8 }),
+    };
 
     #[test]
     fn a_record_is_whole_or_none() {
         let octets = encode(RECORD);
         assert_eq!(decode(&octets), Some(RECORD));
+        let beginning = HostRecord { learnt: None, ..RECORD };
+        assert_eq!(decode(&encode(beginning)), Some(beginning));
         for at in 0..RECORD_BYTES {
             let mut torn = octets;
             torn[at] ^= 1;

@@ -1,6 +1,6 @@
 //! Socket options that `socket2` does not offer, by number.
 //!
-//! Inputs → outputs: (descriptor, level, name, integer) → the kernel's answer.
+//! Inputs → outputs: (descriptor, level, name, integer) → the kernel's answer; descriptor → what its queue dropped.
 
 use std::io;
 use std::mem::size_of;
@@ -30,4 +30,30 @@ pub(crate) fn get(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> 
     // through the call.
     let rc = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
     if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Datagrams that came to a socket whose receive buffer was full, since it was opened (socket(7), SO_MEMINFO).
+#[cfg(target_os = "linux")]
+pub(crate) fn overflows(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    /// `SK_MEMINFO_DROPS` in `linux/sock_diag.h`; whatever else there is has numbers below.
+    const DROPS: usize = 8;
+    let mut fields = [0u32; DROPS + 1];
+    let mut len = size_of_val(&fields) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, which is the size of `fields`; both live through the call.
+    let rc = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            fields.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if rc == 0 { Ok(fields[DROPS]) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Only Linux says.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn overflows(_: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(0)
 }

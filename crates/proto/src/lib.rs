@@ -50,4 +50,4 @@ pub use event::{
 };
 pub use lending::Lent;
 pub use placement::{AcceptInto, Placement};
-pub use rate::{DEFAULT_WEIGHT, HostRecord, MAX_RATE, MAX_WEIGHT, Rate};
+pub use rate::{DEFAULT_WEIGHT, HostCapacity, HostLimit, HostRecord, MAX_RATE, MAX_WEIGHT, Rate};

@@ -2,15 +2,18 @@
 
 use crate::harness::{Process, SOON, Test, begin, stream, until, until_within};
 use denrei_e2e::{Drive, Order, Plan, Settings, Sizes};
+use denrei_netlab::Lab;
 use nix::sys::signal::Signal;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the host receives in all, bytes per second.
 const HOST_BYTES_PER_S: u64 = 20_000_000;
 /// A rate at which something was lost is not tried again for so long (spec §13.7), be it that a busy host lost it.
 const TOO_MUCH_COUNTS: Duration = Duration::from_secs(10);
+/// What the link to the host carries where nobody has said it.
+const LINK_MBIT: u64 = 100;
 /// Messages a channel: nobody comes to the end of them.
 const ENDLESS: u64 = 1 << 32;
 const PLAN: Plan = Plan { seed: 7, sizes: Sizes::Fixed(1_200) };
@@ -22,29 +25,56 @@ struct Stream {
     peer: u64,
 }
 
+fn named(settings: &[(&str, &str)]) -> Settings {
+    Settings {
+        named: settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        ..Settings::driven(Drive::Thread)
+    }
+}
+
 impl Stream {
+    /// On loopback, where it is said what the host takes.
     fn start(test: &Test, name: &str, directory: &Path) -> Self {
-        let named = |settings: &[(&str, &str)]| Settings {
-            named: settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
-            ..Settings::driven(Drive::Thread)
-        };
+        let receiver = test.process(format!("receiver {name}"), "node");
+        let sender = test.process(format!("sender {name}"), "node");
+        Self::between(receiver, sender, Ipv4Addr::LOCALHOST, directory, Some(HOST_BYTES_PER_S))
+    }
+
+    /// From the first host of `lab` to the second, where nobody says what that one takes.
+    fn across(test: &Test, lab: &Lab, name: &str, directory: &Path) -> Self {
+        let receiver = test.process_on(lab, 1, format!("receiver {name}"), "node");
+        let sender = test.process_on(lab, 0, format!("sender {name}"), "node");
+        Self::between(receiver, sender, lab.host(1).ipv4(), directory, None)
+    }
+
+    fn between(
+        mut receiver: Process,
+        mut sender: Process,
+        address: Ipv4Addr,
+        directory: &Path,
+        stated: Option<u64>,
+    ) -> Self {
+        let bytes_per_s = stated.unwrap_or(0).to_string();
         let shares = named(&[
             ("learn_rates", "on"),
             ("host_directory", directory.to_str().expect("a path in UTF-8")),
-            ("host_bytes_per_s", &HOST_BYTES_PER_S.to_string()),
+            ("host_bytes_per_s", &bytes_per_s),
         ]);
-        let mut receiver = test.process(format!("receiver {name}"), "node");
-        let mut sender = test.process(format!("sender {name}"), "node");
-        let addr = receiver.bind(Ipv4Addr::LOCALHOST.into(), shares);
-        sender.bind(Ipv4Addr::LOCALHOST.into(), named(&[("congestion", "rate-only")]));
+        let addr = receiver.bind(address.into(), shares);
+        sender.bind(Ipv4Addr::UNSPECIFIED.into(), named(&[("congestion", "rate-only")]));
         let peer = sender.connect(addr);
         sender.order(&Order::Send(stream(peer, PLAN, ENDLESS, 0)));
         Self { sender, receiver, peer }
     }
 
+    /// What the sender may send, bytes per second.
+    fn rate(&mut self) -> f64 {
+        self.sender.flow(self.peer).rate_bytes_per_s as f64
+    }
+
     /// What the sender may send, as a share of what the host receives.
     fn share(&mut self) -> f64 {
-        self.sender.flow(self.peer).rate_bytes_per_s as f64 / HOST_BYTES_PER_S as f64
+        self.rate() / HOST_BYTES_PER_S as f64
     }
 }
 
@@ -115,5 +145,34 @@ fn a_process_that_is_stopped_keeps_no_share_from_the_others() {
     until_halves("half for each again", &mut one, &mut two);
     one.receiver.kill();
     two.receiver.kill();
+    std::fs::remove_dir_all(&directory).expect("it is there");
+}
+
+/// Two behind one link, of which nobody has said what it carries: they learn it together, and neither takes what is lost on
+/// the way for its own affair.
+#[test]
+fn two_processes_behind_one_link_learn_together_what_it_carries() {
+    let test = begin("two_processes_behind_one_link_learn_together_what_it_carries");
+    let Some(lab) = test.lab(2, 1500) else { return };
+    lab.rate_towards(1, LINK_MBIT, 64 << 10).expect("a slow link");
+    let directory = std::env::temp_dir().join(format!("denrei-e2e-learn-{}", std::process::id()));
+    let mut streams = ["one", "two"].map(|name| Stream::across(&test, &lab, name, &directory));
+    let link = LINK_MBIT as f64 * 1e6 / 8.0;
+    let mut of_link = || streams.each_mut().map(|stream| stream.rate() / link);
+    let most = TOO_MUCH_COUNTS * 2 + SOON;
+    until_within(most, "what the link carries", || {
+        of_link().into_iter().all(|share| (0.3..0.65).contains(&share))
+    });
+    // And go on so.
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        let shares = of_link();
+        assert!(shares.into_iter().all(|share| share > 0.2), "{shares:.2?} of the link");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    test.print(format_args!("{:.2?} of the link", of_link()));
+    for stream in &mut streams {
+        stream.receiver.kill();
+    }
     std::fs::remove_dir_all(&directory).expect("it is there");
 }

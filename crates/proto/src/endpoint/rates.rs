@@ -9,7 +9,7 @@ use super::pace::{ASSUMED_BUFFER_BYTES, CALM, Mode};
 use crate::event::PeerId;
 use crate::group::GroupId;
 use crate::peer::PaceNote;
-use crate::rate::{Heard, HostRecord, Manager, host_share};
+use crate::rate::{Heard, HostLimit, HostRecord, Manager, Taken, host_share};
 use core::time::Duration;
 use denrei_wire::Instant;
 
@@ -18,11 +18,11 @@ impl Endpoint {
     /// application has told.
     pub(super) fn manage(&mut self, now: Instant) {
         self.counters.overruns += 1;
-        let manager = self.new_manager(now);
+        let manager = self.new_manager(now, Manager::new);
         self.begin_managing(manager);
     }
 
-    /// What this endpoint says of itself to the others of its host, for a driver that passes it on
+    /// What this endpoint says of itself to the others of its host, but for its name, for a driver that passes it on
     /// ([`share_host`](Self::share_host)).
     pub fn host_record(&self, now: Instant) -> HostRecord {
         match &self.pace.mode {
@@ -31,23 +31,28 @@ impl Endpoint {
         }
     }
 
-    /// What the other endpoints of this host say of themselves, and what the host can receive in all
-    /// if that is known, bytes per second (R10, R13). Has an effect if
-    /// [`Config::learn_rates`](crate::Config::learn_rates) is on; call it every few milliseconds while
+    /// What the other endpoints of this host say of themselves, what the host can receive in all if that is known (R10,
+    /// R13; [`HostCapacity`](crate::HostCapacity)), and how many datagrams the sockets have had no room for so far. Has an
+    /// effect if [`Config::learn_rates`](crate::Config::learn_rates) is on; call it every few milliseconds while
     /// anything comes.
-    pub fn share_host(&mut self, now: Instant, capacity: Option<u64>, others: &[HostRecord]) {
+    pub fn share_host(
+        &mut self,
+        now: Instant,
+        limit: Option<HostLimit>,
+        others: &[HostRecord],
+        overflows: u64,
+    ) {
         if !self.config.learn_rates {
             return;
         }
         if matches!(self.pace.mode, Mode::Free) {
-            let manager = self.new_manager(now).of_shared_host();
+            let manager = self.new_manager(now, Manager::of_shared_host);
             self.begin_managing(manager);
         }
         if let Mode::Managing(manager) = &mut self.pace.mode {
-            let share = host_share(capacity, manager.host_record(now), others);
-            // Another process wrote the records: any number may be in them.
-            let comes = others.iter().fold(0, |sum: u64, other| sum.saturating_add(other.bytes_per_s));
-            manager.set_host_share(share, capacity.is_none(), comes);
+            let share = host_share(limit, manager.host_record(now), others);
+            let is_learnt = limit.is_some_and(|limit| limit.is_learnt);
+            manager.share_host(now, share, is_learnt, overflows);
         }
     }
 
@@ -56,13 +61,13 @@ impl Endpoint {
         self.pace.mode = Mode::Managing(Box::new(manager));
     }
 
-    fn new_manager(&self, now: Instant) -> Manager {
+    fn new_manager(&self, now: Instant, new: fn(Instant, u64, Duration, Taken) -> Manager) -> Manager {
         let buffer = self.pace.buffer.unwrap_or(ASSUMED_BUFFER_BYTES);
         let peers = self.slots.iter().enumerate().filter_map(|(slot, entry)| {
             Some((slot as u32, entry.peer.as_deref().filter(|peer| peer.is_alive())?))
         });
         let rtt = peers.clone().filter_map(|(_, peer)| peer.min_rtt()).max().unwrap_or(Duration::ZERO);
-        let mut manager = Manager::new(now, buffer, rtt, self.pace.taken);
+        let mut manager = new(now, buffer, rtt, self.pace.taken);
         for (slot, peer) in peers.filter(|(_, peer)| peer.is_paced()) {
             manager.set_fixed(slot, peer.weight, true);
         }
@@ -131,7 +136,7 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
+    use crate::{Config, Rate};
     use std::sync::Arc;
 
     #[test]
@@ -140,11 +145,14 @@ mod tests {
         let mut endpoint = Endpoint::new(Arc::new(config), 1, Instant::ZERO);
         let most = HostRecord {
             weight: u64::MAX,
+            senders: u64::MAX,
             bytes_per_s: u64::MAX,
             held_back: true,
-            overrun_bytes_per_s: u64::MAX,
+            ..HostRecord::default()
         };
-        endpoint.share_host(Instant::ZERO, None, &[most; 3]);
+        let rate = Rate { bytes_per_s: u64::MAX, burst_bytes: u64::MAX };
+        let limit = HostLimit { rate, is_learnt: true };
+        endpoint.share_host(Instant::ZERO, Some(limit), &[most; 3], u64::MAX);
         assert!(matches!(endpoint.pace.mode, Mode::Managing(_)));
         assert_eq!(endpoint.host_record(Instant::ZERO), HostRecord::default());
     }

@@ -9,7 +9,7 @@
 //! burst are raised in turns, so that it is known which of them was too much; and what half of a rate still loses is
 //! chance (decision 88).
 
-use super::{MAX_RATE, rate_of};
+use super::{MAX_RATE, Rate, rate_of};
 use core::time::Duration;
 use denrei_wire::Instant;
 
@@ -110,6 +110,8 @@ enum Raised {
 pub(crate) struct Capacity {
     rate: Search,
     burst: Search,
+    /// So many bursts a second are the least.
+    rtimers_per_s: u64,
     /// What was raised last, if nothing was lost since.
     raised: Option<Raised>,
     /// The burst was raised, something was lost, and it was taken back: should losses go on, it was not
@@ -128,11 +130,19 @@ pub(crate) struct Capacity {
 
 impl Capacity {
     /// After an overrun. `first`: what came in it; `buffer`: octets of datagrams that the socket holds.
-    pub fn new(first: &Interval, buffer: u64) -> Self {
+    pub fn new(first: &Interval, buffer: u64, rtimers_per_s: u64) -> Self {
+        let bytes_per_s = (first.rate() * KEPT / 32).max(LEAST_RATE);
+        let burst_bytes = (buffer / 32 * 30).min(bytes_per_s / rtimers_per_s);
+        Self::of(Rate { bytes_per_s, burst_bytes }, rtimers_per_s)
+    }
+
+    /// Those limits are known, and nothing else.
+    pub fn of(limits: Rate, rtimers_per_s: u64) -> Self {
         let search = |value: u64| Search { value: value.max(1), too_much: None };
         Self {
-            rate: search((first.rate() * KEPT / 32).max(LEAST_RATE)),
-            burst: search(buffer / 32 * 30),
+            rate: search(limits.bytes_per_s),
+            burst: search(limits.burst_bytes),
+            rtimers_per_s,
             raised: None,
             accused: false,
             lossy: 0,
@@ -247,7 +257,7 @@ impl Capacity {
             return;
         }
         let rate_first = self.raised != Some(Raised::Rate);
-        let longest = self.rate.value / LONGEST_RTIMER_PER_S;
+        let longest = self.rate.value / self.rtimers_per_s;
         self.raised = if !busy && rate_first && self.rate.raise(now, FREE_STEP, MAX_RATE) {
             Some(Raised::Rate)
         } else if !interval.chance && self.burst.raise(now, CAREFUL_STEP, longest) {
@@ -316,7 +326,7 @@ mod tests {
             for (first_rate, buffer) in [(rate, 2 * row), (rate / 4, row), (rate * 3, 16 * row)] {
                 let receiver = Receiver { rate, row };
                 let first = Interval { length: LENGTH, octets: first_rate / 50, ..Interval::default() };
-                let mut capacity = Capacity::new(&first, buffer);
+                let mut capacity = Capacity::new(&first, buffer, LONGEST_RTIMER_PER_S);
                 let (used, burst, recoveries) = receiver.settle(&mut capacity);
                 let case = format!("{rate} B/s, {row} in a row, from {first_rate} and {buffer}");
                 assert!(used > 0.95, "{case}: {used} of the rate");
@@ -332,7 +342,7 @@ mod tests {
         for (packets, recoveries, expected) in [(1000, 25, 40), (1000, 77, 13)] {
             let octets = packets * 1454;
             let first = Interval { length: LENGTH, octets, ..Interval::default() };
-            let mut capacity = Capacity::new(&first, 1 << 20);
+            let mut capacity = Capacity::new(&first, 1 << 20, LONGEST_RTIMER_PER_S);
             let datagram = 1454;
             capacity.learn(Instant::ZERO, &Interval { recoveries, datagram, held_back: true, ..first });
             let learnt = capacity.burst() as f64 / 1454.0;
@@ -344,7 +354,7 @@ mod tests {
     #[test]
     fn losses_that_go_on_make_the_arrival_rate_the_new_base() {
         let first = Interval { length: LENGTH, octets: 2_000_000, ..Interval::default() };
-        let mut capacity = Capacity::new(&first, 100_000);
+        let mut capacity = Capacity::new(&first, 100_000, LONGEST_RTIMER_PER_S);
         let lossy = Interval { octets: 1_000_000, recoveries: 20, held_back: true, ..first };
         capacity.learn(Instant::ZERO, &lossy);
         assert_eq!(capacity.rate(), 100_000_000 * 31 / 32);
@@ -355,7 +365,7 @@ mod tests {
     #[test]
     fn loss_by_chance_does_not_close_the_rate() {
         let lossy = Interval { length: LENGTH, octets: 2_000, recoveries: 1, ..Interval::default() };
-        let mut capacity = Capacity::new(&lossy, 100_000);
+        let mut capacity = Capacity::new(&lossy, 100_000, LONGEST_RTIMER_PER_S);
         for _ in 0..1_000 {
             capacity.learn(Instant::ZERO, &Interval { datagram: DATAGRAM, ..lossy });
         }
@@ -376,7 +386,7 @@ mod tests {
     fn what_the_application_takes_is_known_without_any_loss() {
         let mut waiting = 0;
         let first = of_a_busy_application(1, 100_000_000, &mut waiting);
-        let mut capacity = Capacity::new(&first, 80_000);
+        let mut capacity = Capacity::new(&first, 80_000, LONGEST_RTIMER_PER_S);
         let mut most = 0;
         for step in 1..500 {
             let interval = of_a_busy_application(step, capacity.rate(), &mut waiting);
@@ -399,7 +409,7 @@ mod tests {
             taken: Some(pace),
             ..Interval::default()
         };
-        let mut capacity = Capacity::new(&interval, 80_000);
+        let mut capacity = Capacity::new(&interval, 80_000, LONGEST_RTIMER_PER_S);
         for step in 0..10_000 {
             capacity.learn(Instant::ZERO + LENGTH * step, &interval);
         }
@@ -410,7 +420,7 @@ mod tests {
     fn a_rate_a_little_too_high_is_not_blamed_on_the_burst() {
         let receiver = Receiver { rate: 13_000_000, row: 84_000 };
         let first = Interval { length: LENGTH, octets: receiver.rate / 50, ..Interval::default() };
-        let mut capacity = Capacity::new(&first, receiver.row / 4 * 3);
+        let mut capacity = Capacity::new(&first, receiver.row / 4 * 3, LONGEST_RTIMER_PER_S);
         // It fills the buffer slowly: by the time something is lost the burst has been raised.
         capacity.rate.value = receiver.rate / 100 * 103;
         capacity.raised = Some(Raised::Burst);
@@ -428,7 +438,7 @@ mod tests {
     fn one_recovery_in_a_thousand_packets_changes_nothing() {
         let clean =
             Interval { length: LENGTH, octets: 1_000 * DATAGRAM, datagram: DATAGRAM, ..Interval::default() };
-        let mut capacity = Capacity::new(&clean, 80_000);
+        let mut capacity = Capacity::new(&clean, 80_000, LONGEST_RTIMER_PER_S);
         let before = (capacity.rate(), capacity.burst());
         for _ in 0..20 {
             capacity.learn(Instant::ZERO, &clean);
@@ -443,7 +453,7 @@ mod tests {
     #[test]
     fn nothing_is_raised_for_who_does_not_use_what_it_has() {
         let first = Interval { length: LENGTH, octets: 2_000_000, ..Interval::default() };
-        let mut capacity = Capacity::new(&first, 100_000);
+        let mut capacity = Capacity::new(&first, 100_000, LONGEST_RTIMER_PER_S);
         for _ in 0..100 {
             capacity.learn(Instant::ZERO, &first);
         }

@@ -2,81 +2,47 @@
 //! receive.
 //!
 //! Inputs → outputs: packets of each peer, and what was missing before them; time → rate and burst for
-//! each. Source: R11–R13; `spec/protocol.md` §13.7. [`Capacity`] learns what the host can receive in
+//! each. Source: R11–R13; `spec/protocol.md` §13.7. [`Learner`] learns what the host can receive in
 //! all; [`max_min`] shares it. Who does not use its share lends it to those held back by theirs, and
-//! has it back as soon as it is used: nobody's rate is below its fair share.
+//! has it back as soon as it is used: nobody's rate is below its fair share. Where several Nodes share a host, what is
+//! lost on the way is the affair of all ([`HostView`]).
 
-use super::capacity::{Capacity, Interval, LONGEST_RTIMER_PER_S};
-use super::chance::{Chance, Verdict};
+use super::capacity::{Interval, LONGEST_RTIMER_PER_S};
 use super::flow::Flow;
 use super::heard::{Heard, Taken};
+use super::host::{HostRecord, HostView};
+use super::learner::{LONGEST_INTERVAL, Learner, differs};
 use super::share::{Want, max_min};
-use super::{HostRecord, MAX_RATE, Rate};
+use super::{MAX_RATE, Rate};
 use core::time::Duration;
 use denrei_wire::Instant;
 use std::collections::BTreeMap;
 
-/// And of so many datagrams at least, but not longer than the longest interval.
-const LEAST_DATAGRAMS: u64 = 32;
-const LONGEST_INTERVAL: Duration = Duration::from_millis(200);
 /// RTIMER is not shorter: a sender that sleeps cannot keep time any better.
 const LEAST_RTIMER_PER_S: u64 = 1000;
 /// A recovery lasts this long: what is missing after a shorter time belongs to it.
 const LEAST_RECOVERY: Duration = Duration::from_millis(1);
 /// Headers and trailer of a data packet, about, octets: rates count what is in it.
 const PACKET_OVERHEAD: u64 = 48;
-/// Octets lost beyond what is lost by chance that are more than a bad run: some ten datagrams.
-const MOST_EXCESS: u64 = 16 * 1024;
-/// An interval has so many bursts at least, or one more or less would count for much.
-const BURSTS: u32 = 4;
-/// An overrun says something of the host for this long.
-const OVERRUN_COUNTS: Duration = Duration::from_secs(10);
-/// Rates are told if they have changed by more than this share, or somebody has become active.
-const WORTH_TELLING: u64 = 64;
 
 /// All flows of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Manager {
-    /// Known once the first interval is over.
-    capacity: Option<Capacity>,
+    learner: Learner,
     /// By the slot of the peer that sends, to this host alone or to a group.
     flows: BTreeMap<u32, Flow>,
-    /// Octets of datagrams that the socket holds.
-    buffer: u64,
-    began: Instant,
-    /// How long it lasts.
-    lasts: Duration,
-    /// Until then what was learnt last is not in force everywhere.
-    settled_at: Instant,
-    /// What was learnt when shares were told last.
-    shared: Rate,
     datagrams: u64,
     recoveries: u64,
     /// What is missing before then, from whomever, belongs to the last of them.
     recovery_until: Instant,
     datagram: u64,
-    chance: Chance,
     /// Longest round trip of the peers told.
     rtt: Duration,
     heard_at: Instant,
     /// What the application had taken when the interval began.
     taken: Taken,
-    /// It began because this side was overrun.
-    overrun: bool,
-    host: HostView,
-}
-
-/// What is known of the other Nodes of this host.
-#[derive(Debug, Default)]
-struct HostView {
-    /// This Node's share, bytes per second, if there is a limit.
-    share: Option<u64>,
-    /// It is one of what the Nodes learn together, and not of what the host was said to take.
-    is_learnt: bool,
-    /// What comes to the others, bytes per second.
-    others: u64,
-    /// What came to all when this one was overrun, and when that was.
-    overrun: Option<(u64, Instant)>,
+    /// `None`: there are no other Nodes to share the host with.
+    host: Option<HostView>,
 }
 
 impl Manager {
@@ -87,47 +53,45 @@ impl Manager {
     /// trip of any session.
     pub fn new(now: Instant, buffer: u64, rtt: Duration, taken: Taken) -> Self {
         Self {
-            capacity: None,
+            learner: Learner::new(now, Self::INTERVAL, buffer, LONGEST_RTIMER_PER_S).overrun(),
             flows: BTreeMap::new(),
-            buffer,
-            began: now,
-            lasts: Self::INTERVAL,
-            settled_at: now,
-            shared: Rate::UNLIMITED,
             datagrams: 0,
             recoveries: 0,
             recovery_until: now,
             datagram: 0,
-            chance: Chance::new(now, MOST_EXCESS),
             rtt,
             heard_at: now,
             taken,
-            overrun: true,
-            host: HostView::default(),
+            host: None,
         }
     }
 
     /// This side was not overrun: it shares a host with others.
-    pub fn of_shared_host(self) -> Self {
-        Self { overrun: false, ..self }
+    pub fn of_shared_host(now: Instant, buffer: u64, rtt: Duration, taken: Taken) -> Self {
+        let learner = Learner::new(now, Self::INTERVAL, buffer, LONGEST_RTIMER_PER_S);
+        Self { learner, host: Some(HostView::default()), ..Self::new(now, buffer, rtt, taken) }
     }
 
-    /// What to tell the other Nodes of this host.
+    /// What to tell the other Nodes of this host, but for whose it is.
     pub fn host_record(&self, now: Instant) -> HostRecord {
         let active = || self.flows.values().filter(|flow| flow.lately > 0);
-        let lately = |&(_, at): &(u64, Instant)| now.saturating_since(at) < OVERRUN_COUNTS;
         HostRecord {
             weight: active().map(|flow| flow.weight as u64).sum(),
+            senders: active().count() as u64,
             bytes_per_s: active().map(|flow| flow.lately).sum(),
-            held_back: active().any(|flow| !flow.fixed && flow.is_held_back()),
-            overrun_bytes_per_s: self.host.overrun.filter(lately).map_or(0, |(rate, _)| rate),
+            held_back: !self.is_own_limit_less() && active().any(|flow| !flow.fixed && flow.is_held_back()),
+            datagram: self.datagram,
+            rtt: self.rtt,
+            ..self.host.as_ref().map_or_else(HostRecord::default, |host| host.record(now))
         }
     }
 
-    /// What this Node may receive, if there is a limit, and what comes to the others of its host. `is_learnt`: the
-    /// limit is what the Nodes learn together, which they forget after a while.
-    pub fn set_host_share(&mut self, share: Option<u64>, is_learnt: bool, others: u64) {
-        (self.host.share, self.host.is_learnt, self.host.others) = (share, is_learnt, others);
+    /// What this Node may receive, if there is a limit. `is_learnt`: it is a share of what the Nodes learn together, which
+    /// they may forget; `overflows`: datagrams that the sockets have had no room for so far.
+    pub fn share_host(&mut self, now: Instant, share: Option<Rate>, is_learnt: bool, overflows: u64) {
+        let host = self.host.get_or_insert_default();
+        (host.share, host.is_learnt) = (share, is_learnt);
+        host.decide(now, overflows);
     }
 
     /// Takes in a packet: also one without data, before which the rest of a burst may be missing. Whoever has nothing
@@ -136,16 +100,21 @@ impl Manager {
         if heard.data > 0 {
             self.count(now, peer, weight, heard.data);
         }
-        let datagram = self.datagram;
         let Some(flow) = self.flows.get_mut(&peer) else { return };
         let rtimer = flow.told.map_or(Duration::ZERO, Rate::rtimer);
-        let is_loss = flow.skips.is_loss(heard.missing);
-        if is_loss
-            && self.is_overflow(now, heard.missing.saturating_mul(datagram))
-            && now >= self.recovery_until
-        {
+        if !flow.skips.is_loss(heard.missing) {
+            return;
+        }
+        let octets = heard.missing.saturating_mul(self.datagram);
+        // What several Nodes lose is judged where all of it is known.
+        let is_overflow = self.host.is_some() || self.learner.is_overflow(now, octets);
+        let begins = is_overflow && now >= self.recovery_until;
+        if begins {
             self.recovery_until = now + LEAST_RECOVERY.max(rtimer / 2);
-            self.recoveries += 1;
+        }
+        match &mut self.host {
+            Some(host) => host.on_loss(octets, begins),
+            None => self.recoveries += u64::from(begins),
         }
     }
 
@@ -154,21 +123,14 @@ impl Manager {
         self.heard_at = now;
         let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(weight));
         flow.weight = weight;
-        flow.octets += octets.saturating_sub(PACKET_OVERHEAD).max(1);
+        let payload = octets.saturating_sub(PACKET_OVERHEAD).max(1);
+        flow.octets += payload;
         self.datagrams += 1;
         self.datagram = self.datagram.max(octets);
-        self.chance.on_arrival(now, octets);
-    }
-
-    /// Whether so many octets were more than this side could take, and not lost by chance.
-    fn is_overflow(&mut self, now: Instant, octets: u64) -> bool {
-        let Some(capacity) = &mut self.capacity else { return true };
-        match self.chance.judge(now, octets, capacity.is_small()) {
-            Verdict::Overflow => return true,
-            Verdict::Chance => {}
-            Verdict::Found => capacity.acquit(),
+        match &mut self.host {
+            Some(host) => host.on_arrival(payload),
+            None => self.learner.on_arrival(now, octets),
         }
-        false
     }
 
     /// The application sets the peer's rate, or leaves it to this side again.
@@ -189,14 +151,14 @@ impl Manager {
 
     /// Nobody is held back any more: what to tell them.
     pub fn release(&mut self) -> Vec<(u32, Rate)> {
-        (self.shared, self.lasts) = (Rate::UNLIMITED, Self::INTERVAL);
+        self.learner.release();
         let told = self.flows.iter_mut().filter_map(|(peer, flow)| flow.told.take().map(|_| *peer));
         told.map(|peer| (peer, Rate::UNLIMITED)).collect()
     }
 
     /// When to call [`look`](Self::look).
     pub fn deadline(&self) -> Instant {
-        self.began + self.lasts
+        self.learner.deadline()
     }
 
     /// Whether nothing has come for an interval.
@@ -211,68 +173,55 @@ impl Manager {
 
     /// Looks at what has come; who is to be told another rate.
     pub fn look(&mut self, now: Instant, taken: Taken) -> Vec<(u32, Rate)> {
-        let length = now.saturating_since(self.began);
-        if length < self.lasts || (self.datagrams < LEAST_DATAGRAMS && length < LONGEST_INTERVAL) {
-            return Vec::new();
-        }
+        let Some(length) = self.learner.interval(now, self.datagrams) else { return Vec::new() };
         self.flows.values_mut().for_each(|flow| flow.measure(length));
         let held_back = self.flows.values().any(|flow| flow.octets > 0 && !flow.fixed && flow.is_held_back());
         let held_back = held_back && !self.is_share_in_force();
         let octets = self.flows.values().map(|flow| flow.octets).sum();
-        let datagram = self.datagram;
         let pace = taken.pace_since(self.taken, length);
-        let recoveries = self.recoveries;
-        let chance = self.chance.is_known();
-        let interval = Interval { length, octets, recoveries, datagram, held_back, taken: pace, chance };
         self.taken = taken;
-        if recoveries > 0 {
-            let own = self.flows.values().map(|flow| flow.throughput).sum();
-            let all = self.host.others.saturating_add(own);
-            self.host.overrun = Some((all, now));
-        }
-        match &mut self.capacity {
-            None if self.overrun || recoveries > 0 => {
-                self.capacity = (octets > 0).then(|| Capacity::new(&interval, self.buffer));
-            }
-            None => {}
-            Some(capacity) if self.began >= self.settled_at => {
-                let was_small = capacity.is_small();
-                capacity.learn(now, &interval);
-                if capacity.is_small() && !was_small {
-                    self.chance.measure(now, length);
-                }
-            }
-            Some(_) => {}
-        }
-        self.begin(now);
-        self.share(now)
-    }
-
-    fn begin(&mut self, now: Instant) {
-        self.began = now;
+        let recoveries = match &mut self.host {
+            Some(host) => host.take_own(),
+            None => core::mem::take(&mut self.recoveries),
+        };
+        let (datagram, chance) = (self.datagram, self.learner.is_chance_known());
+        let interval = Interval { length, octets, recoveries, datagram, held_back, taken: pace, chance };
+        self.learner.learn(now, &interval);
         self.datagrams = 0;
-        self.recoveries = 0;
         self.flows.values_mut().for_each(|flow| flow.octets = 0);
+        self.share(now)
     }
 
     /// What may come in all, as far as this Node or its host has limits.
     fn limits(&self) -> Option<Rate> {
-        let learnt = self.capacity.as_ref();
-        let rates = [learnt.map(Capacity::rate), self.host.share];
-        let bytes_per_s = rates.into_iter().flatten().min()?;
-        Some(Rate { bytes_per_s, burst_bytes: learnt.map_or(self.buffer, Capacity::burst) })
+        let host = self.host.as_ref().and_then(|host| host.share);
+        let learnt = self.learner.learnt();
+        let bytes_per_s = [learnt, host].into_iter().flatten().map(|limit| limit.bytes_per_s).min()?;
+        let own = learnt.map_or(self.learner.buffer(), |learnt| learnt.burst_bytes);
+        let row = host.map(|host| host.burst_bytes).filter(|row| *row > 0);
+        Some(Rate { bytes_per_s, burst_bytes: row.map_or(own, |row| row.min(own)) })
     }
 
     /// Whether peers are held back by a share of what the Nodes learn together, and not by what this one has learnt: to
     /// raise that would try nothing, and all of it would come at once when the share is forgotten.
     fn is_share_in_force(&self) -> bool {
-        let learnt = self.capacity.as_ref().map(Capacity::rate);
-        self.host.is_learnt && learnt.zip(self.host.share).is_some_and(|(learnt, share)| learnt >= share)
+        let share = self.host.as_ref().filter(|host| host.is_learnt).and_then(|host| host.share);
+        self.learner
+            .learnt()
+            .zip(share)
+            .is_some_and(|(learnt, share)| learnt.bytes_per_s >= share.bytes_per_s)
+    }
+
+    /// Whether peers are held back by what this Node has learnt, so that more of the host would be of no use to it.
+    fn is_own_limit_less(&self) -> bool {
+        let share = self.host.as_ref().and_then(|host| host.share);
+        self.learner.learnt().zip(share).is_some_and(|(learnt, share)| learnt.bytes_per_s < share.bytes_per_s)
     }
 
     /// Shares the capacity; what is worth telling.
     fn share(&mut self, now: Instant) -> Vec<(u32, Rate)> {
-        let Some(Rate { bytes_per_s: all, burst_bytes: row }) = self.limits() else { return self.release() };
+        let Some(limits) = self.limits() else { return self.release() };
+        let Rate { bytes_per_s: all, burst_bytes: row } = limits;
         let wants: Vec<Want> = self.flows.values().map(Flow::want).collect();
         let shares = max_min(all, &wants);
         let weights: u64 = wants.iter().map(|want| want.weight as u64).sum();
@@ -292,20 +241,9 @@ impl Manager {
         }
         let active = self.flows.values().filter(|flow| flow.throughput > 0).filter_map(|flow| flow.told);
         let slowest = active.map(Rate::rtimer).max().unwrap_or_default().min(LONGEST_INTERVAL);
-        self.lasts = (slowest * BURSTS).clamp(Self::INTERVAL, LONGEST_INTERVAL);
-        let limits = Rate { bytes_per_s: all, burst_bytes: row };
-        if differs(self.shared, limits) {
-            self.shared = limits;
-            self.settled_at = now + self.rtt * 2 + slowest;
-        }
+        self.learner.tell(now, limits, slowest, self.rtt * 2);
         told
     }
-}
-
-/// Whether another rate is worth a frame.
-fn differs(one: Rate, two: Rate) -> bool {
-    let apart = |one: u64, two: u64| one.abs_diff(two) > one.min(two) / WORTH_TELLING;
-    apart(one.bytes_per_s, two.bytes_per_s) || apart(one.burst_bytes, two.burst_bytes)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! Inputs → outputs: see the files; `credit` R2's rules; `bursts` the pause between two; `allowed` the sender's
 //! half of grants, with its `licence`, `grants` the receiver's, in `turns`, which holds the `inbound` window, with what
-//! is lost by `chance`, and its `release`, until one is `alone`; `manager` sets rates within the `capacity` that it
-//! learns, apart from what `chance` takes, in the shares of `share`; `skips` tells losses from numbers left out; `host`
+//! is lost by `chance`, and its `release`, until one is `alone`; `manager` sets rates within the `capacity` that a
+//! `learner` finds, apart from what `chance` takes, in the shares of `share`; `skips` tells losses from numbers left out; `host`
 //! is several Nodes on one host.
 //! Source: R1–R4, R11–R13, S11; `spec/protocol.md` §13.
 
@@ -19,6 +19,7 @@ mod grants;
 mod heard;
 mod host;
 mod inbound;
+mod learner;
 mod licence;
 mod manager;
 mod police;
@@ -32,8 +33,8 @@ pub(crate) use bursts::PacedCredit;
 pub(crate) use credit::RateCredit;
 pub(crate) use grants::Grants;
 pub(crate) use heard::{Heard, Taken};
-pub use host::HostRecord;
 pub(crate) use host::host_share;
+pub use host::{HostCapacity, HostLimit, HostRecord};
 pub(crate) use licence::Licence;
 pub(crate) use manager::Manager;
 pub(crate) use police::Police;

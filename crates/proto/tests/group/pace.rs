@@ -5,7 +5,7 @@ use super::sealed::sealed;
 use denrei_proto::group::{
     Departure, GroupBackend, GroupEvent, GroupId, GroupOptions, GroupPolicy, MemberPath,
 };
-use denrei_proto::{ChannelId, Completion, Config, Rate};
+use denrei_proto::{ChannelId, Completion, Config, HostLimit, Rate};
 use std::time::Duration;
 
 const BACKENDS: [GroupBackend; 3] = [GroupBackend::Auto, GroupBackend::Unicast, GroupBackend::Tree];
@@ -323,8 +323,9 @@ fn what_the_application_sends_a_member_does_not_keep_its_groups_from_it() {
 /// Runs for a while with a host whose Node says every 10 ms what it may receive.
 fn run_limited(net: &mut Net, host: usize, time: Duration) {
     let step = Duration::from_millis(10);
+    let rate = Rate { bytes_per_s: SLOW.bytes_per_s, burst_bytes: 0 };
     for _ in 0..time.as_millis() / step.as_millis() {
-        net.hosts[host].share_host(net.now, Some(SLOW.bytes_per_s), &[]);
+        net.hosts[host].share_host(net.now, Some(HostLimit { rate, is_learnt: false }), &[], 0);
         net.run(step);
     }
 }

@@ -8,7 +8,7 @@ use crate::oracle::calls::{Closing, Order, Urge};
 use crate::oracle::groups::GroupOp;
 use core::fmt;
 use core::time::Duration;
-use denrei_proto::{HostRecord, Rate};
+use denrei_proto::{HostLimit, HostRecord, Rate};
 
 /// An operation, and how long after the one before it.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,8 +57,8 @@ pub enum TestOp {
     Pause(HostId),
     /// Lets a stopped process go on.
     Resume(HostId),
-    /// What the other processes of its machine say of themselves, and what the machine takes, bytes per second.
-    ShareHost(HostId, Option<u64>, Vec<HostRecord>),
+    /// What the machine takes, what the other processes of it say of themselves, and how many datagrams had no room.
+    ShareHost(HostId, Option<HostLimit>, Vec<HostRecord>, u64),
     /// One endpoint of a process goes on with the sessions of all its endpoints.
     Gather(HostId),
     /// Keeps two hosts apart.

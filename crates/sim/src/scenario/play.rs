@@ -194,10 +194,10 @@ impl<'a> Play<'a> {
                     oracle.urge(now, host, endpoint, to, how)
                 });
             }
-            TestOp::ShareHost(host, capacity, ref others) => {
+            TestOp::ShareHost(host, limit, ref others, overflows) => {
                 world.touch_each(host, oracle, |oracle, now, endpoint| {
                     oracle.note_hindered();
-                    endpoint.share_host(now, capacity, others);
+                    endpoint.share_host(now, limit, others, overflows);
                 });
             }
             TestOp::ReadHalf(host, odd, count) => {
@@ -277,7 +277,7 @@ impl<'a> Play<'a> {
                 oracle.set_reading(host, true);
                 oracle.lift_rates(now, host, endpoint);
                 if shared {
-                    endpoint.share_host(now, None, &[]);
+                    endpoint.share_host(now, None, &[], 0);
                 }
             });
         }

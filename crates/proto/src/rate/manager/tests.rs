@@ -253,16 +253,17 @@ fn one_number_left_out_is_no_loss() {
 #[test]
 fn who_was_held_back_for_other_nodes_goes_on_when_they_are_gone() {
     let mut now = Instant::ZERO;
-    let mut manager = Manager::new(now, 1 << 20, RTT, Taken::default()).of_shared_host();
+    let mut manager = Manager::of_shared_host(now, 1 << 20, RTT, Taken::default());
     let mut look = |manager: &mut Manager| {
         manager.on_packet(now, 1, DEFAULT_WEIGHT, Heard { data: DATAGRAM, missing: 0 });
         now += LONGEST_INTERVAL;
         manager.look(now, Taken::default())
     };
-    manager.set_host_share(Some(5_000), false, 1 << 30);
+    let share = |bytes_per_s| Some(Rate { bytes_per_s, burst_bytes: 0 });
+    manager.share_host(Instant::ZERO, share(5_000), false, 0);
     let told = look(&mut manager);
     assert!(matches!(*told, [(1, Rate { bytes_per_s: 5_000, .. })]), "{told:?}");
-    manager.set_host_share(None, true, 0);
+    manager.share_host(Instant::ZERO, None, true, 0);
     assert_eq!(look(&mut manager), [(1, Rate::UNLIMITED)]);
     assert_eq!(look(&mut manager), [], "once");
 }
@@ -280,9 +281,9 @@ fn what_was_not_tried_for_a_learnt_share_is_not_raised() {
         manager.look(now, Taken::default())
     };
     let share = 100 * PAYLOAD * 5;
-    manager.set_host_share(Some(share), true, 0);
+    manager.share_host(Instant::ZERO, Some(Rate { bytes_per_s: share, burst_bytes: 0 }), true, 0);
     (0..50).for_each(|_| drop(look(&mut manager)));
-    manager.set_host_share(None, true, 0);
+    manager.share_host(Instant::ZERO, None, true, 0);
     let told = look(&mut manager);
     assert!(told.iter().all(|(_, rate)| rate.bytes_per_s <= share * 2), "{share}: {told:?}");
 }

@@ -12,7 +12,7 @@ use crate::oracle::groups::GroupOp;
 use crate::rng::Rng;
 use core::time::Duration;
 use denrei_proto::group::{GroupOptions, GroupPolicy};
-use denrei_proto::{Config, CongestionAlgorithm, HostRecord, MAX_RATE, MAX_WEIGHT, Rate};
+use denrei_proto::{Config, CongestionAlgorithm, HostLimit, HostRecord, MAX_RATE, MAX_WEIGHT, Rate};
 
 /// Keeps what is odd apart from the rest of a seed.
 const PURPOSE: u64 = 0x6f64_6400_0000_0000;
@@ -76,15 +76,23 @@ fn machines(seed: u64, setup: &mut Setup, ops: &mut Vec<TimedOp>) {
             for _ in 0..rng.within(1..=6) {
                 let at = rng.within(0..=ops.len() as u64) as usize;
                 let after = Duration::from_micros(rng.log_within(1..=20_000));
-                let capacity = rng.chance(0.5).then(|| any_number(&mut rng));
+                let limit = rng.chance(0.5).then(|| limit(&mut rng));
                 let others = (0..rng.below(4)).map(|_| record(&mut rng)).collect();
                 ops.insert(
                     at,
-                    TimedOp { after, op: TestOp::ShareHost(HostId(number as u32), capacity, others) },
+                    TimedOp {
+                        after,
+                        op: TestOp::ShareHost(HostId(number as u32), limit, others, any_number(&mut rng)),
+                    },
                 );
             }
         }
     }
+}
+
+fn limit(rng: &mut Rng) -> HostLimit {
+    let rate = Rate { bytes_per_s: any_number(rng), burst_bytes: any_number(rng) };
+    HostLimit { rate, is_learnt: rng.chance(0.5) }
 }
 
 /// Another process has written it: there may be any number in it.
@@ -93,7 +101,8 @@ fn record(rng: &mut Rng) -> HostRecord {
         weight: any_number(rng),
         bytes_per_s: any_number(rng),
         held_back: rng.chance(0.5),
-        overrun_bytes_per_s: any_number(rng),
+        senders: any_number(rng),
+        ..HostRecord::default()
     }
 }
 
