@@ -420,6 +420,7 @@ int MPI_Allgather_c(const void *from, MPI_Count out_count, MPI_Datatype out_type
 /* Waits, for each communicator that has groups, until its ranks are here: all have everything. A rank may be in none of
  * them, and others be of another MPI_COMM_WORLD: so not by a barrier of that, and of all at once. */
 static void await_all(void) {
+    ask_left(leaving);
     for (struct state *state = states; state != NULL; state = state->next)
         if (state->private_comm != MPI_COMM_NULL)
             PMPI_Ibarrier(state->private_comm, &state->all_are_there);

@@ -20,6 +20,8 @@ struct state {
     /* For when that one is freed, or the MPI ended: says when all ranks are there. With a group only. */
     MPI_Comm private_comm;
     MPI_Request all_are_there;
+    /* Whether that was begun, of one that was freed. */
+    int is_asked;
     /* What went wrong as this was made, until it is returned. */
     int error;
     int rank, size;
@@ -67,13 +69,21 @@ static void keep_leaving(struct state *state) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Ends the groups of communicators that all ranks have freed; `waits`: of all that were freed here. The lock is not held
- * meanwhile: who comes here from the MPI may hold one of its own. */
+/* Asks, of communicators that were freed here, whether all ranks are there. */
+static void ask_left(struct state *first) {
+    for (struct state *state = first; state != NULL; state = state->next)
+        if (!state->is_asked)
+            state->is_asked = PMPI_Ibarrier(state->private_comm, &state->all_are_there) == MPI_SUCCESS;
+}
+
+/* Ends the groups of communicators that all ranks have freed; `waits`: of all that were freed here. Not for who comes
+ * from the MPI, which may hold a lock of its own. */
 static void release_left(int waits) {
     pthread_mutex_lock(&lock);
     struct state *state = leaving;
     leaving = NULL;
     pthread_mutex_unlock(&lock);
+    ask_left(state);
     while (state != NULL) {
         struct state *next = state->next;
         int is_done = 1;
@@ -90,7 +100,8 @@ static void release_left(int waits) {
 }
 
 /* The communicator is freed, by all its ranks, in whatever order and whenever they come to it: its groups end when all
- * have everything. */
+ * have everything. That is asked at a later call: of a communicator with operations under way the MPI comes here when
+ * the last of them is over, and MPICH holds its lock then. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra) {
     struct state *state = value;
     (void)comm, (void)key, (void)extra;
@@ -101,12 +112,10 @@ static int forget(MPI_Comm comm, int key, void *value, void *extra) {
     if (*at != NULL)
         *at = state->next;
     pthread_mutex_unlock(&lock);
-    int is_needed = !is_finalizing && state->private_comm != MPI_COMM_NULL;
-    if (is_needed && PMPI_Ibarrier(state->private_comm, &state->all_are_there) == MPI_SUCCESS)
+    if (!is_finalizing && state->private_comm != MPI_COMM_NULL)
         keep_leaving(state);
     else
         release(state);
-    release_left(0);
     return MPI_SUCCESS;
 }
 
@@ -222,6 +231,8 @@ static struct state *find_state(MPI_Comm comm) {
 static struct state *state_of(MPI_Comm comm) {
     if (comm == MPI_COMM_NULL || !hold_key())
         return NULL;
+    if (__atomic_load_n(&leaving, __ATOMIC_RELAXED) != NULL)
+        release_left(0);
     struct state *state = find_state(comm);
     let_key_go();
     return state != NULL && (state->seats != NULL || state->error != MPI_SUCCESS) ? state : NULL;

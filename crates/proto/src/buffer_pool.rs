@@ -7,7 +7,7 @@
 //! larger than that are not kept at all.
 
 use bytes::Bytes;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// Least buffer worth keeping: below, the allocator is as fast, bytes.
 const MIN_KEPT_BYTES: usize = 4 * 1024;
@@ -128,9 +128,16 @@ impl AsRef<[u8]> for Lent {
 }
 
 impl Drop for Lent {
+    /// Waits for nobody: in a child that was forked, the thread that had the lock may not be there. The memory is freed
+    /// then.
     fn drop(&mut self) {
         let max_bytes = self.pool.0.max_bytes;
-        self.pool.lock().keep(core::mem::take(&mut self.buffer), max_bytes);
+        let mut spare = match self.pool.0.spare.try_lock() {
+            Ok(spare) => spare,
+            Err(TryLockError::Poisoned(spare)) => spare.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        spare.keep(core::mem::take(&mut self.buffer), max_bytes);
     }
 }
 
@@ -187,6 +194,18 @@ mod tests {
         assert_eq!(fill(2 * MAX_SPARE_BUFFERS, MIN_KEPT_BYTES).0, MAX_SPARE_BUFFERS);
         *pool.lock() = Spare::default();
         assert_eq!(fill(20, MAX_KEPT_BYTES), (8, MAX_SPARE_BYTES));
+    }
+
+    /// So it is in a child that was forked while a thread of its parent's was taking a buffer.
+    #[test]
+    fn a_message_is_dropped_although_nobody_lets_go_of_the_pool() {
+        let pool = BufferPool::default();
+        let message = pool.lend(vec![7; 20_000]);
+        let taking = pool.lock();
+        // It would wait for ever.
+        drop(message);
+        drop(taking);
+        assert_eq!(pool.lock().buffers.len(), 0, "it was freed");
     }
 
     #[test]
