@@ -151,13 +151,15 @@ fn set_buffers(socket: &Socket, config: &SocketConfig) -> (usize, usize) {
 
 #[cfg(target_os = "linux")]
 pub(crate) use platform::ask_for_marks;
+pub(crate) use platform::overflows;
 
 #[cfg(target_os = "linux")]
 mod platform {
     use super::Granted;
     use crate::config::SocketConfig;
-    use crate::options::{get, set};
+    use crate::options::{self, get, set};
     use socket2::Socket;
+    use std::net::UdpSocket;
     use std::os::fd::{AsFd, BorrowedFd};
 
     /// Path MTU probing (packets carry DF and nothing is fragmented), ECN reading, GRO; asks for GSO.
@@ -213,6 +215,11 @@ mod platform {
         let _ = set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, clamp(bytes));
     }
 
+    /// Datagrams that came while the receive buffer was full, since the socket was opened.
+    pub(crate) fn overflows(socket: &UdpSocket) -> u64 {
+        options::overflows(socket.as_fd()).map_or(0, u64::from)
+    }
+
     /// The kernel doubles the value, which must not overflow its `int`.
     fn clamp(bytes: usize) -> i32 {
         i32::try_from(bytes).unwrap_or(i32::MAX).min(i32::MAX / 2)
@@ -224,6 +231,7 @@ mod platform {
     use super::Granted;
     use crate::config::SocketConfig;
     use socket2::Socket;
+    use std::net::UdpSocket;
 
     /// Nothing beyond what every platform has.
     pub(super) fn configure(_: &Socket, _: bool, _: &SocketConfig) -> Granted {
@@ -241,4 +249,9 @@ mod platform {
 
     /// There is no way past the permitted maximum.
     pub(super) fn force_send_buffer(_: &Socket, _: usize) {}
+
+    /// The system does not say.
+    pub(crate) fn overflows(_: &UdpSocket) -> u64 {
+        0
+    }
 }

@@ -33,7 +33,6 @@ pub(crate) fn get(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> 
 }
 
 /// Datagrams that came to a socket whose receive buffer was full, since it was opened (socket(7), SO_MEMINFO).
-#[cfg(target_os = "linux")]
 pub(crate) fn overflows(fd: BorrowedFd<'_>) -> io::Result<u32> {
     /// `SK_MEMINFO_DROPS` in `linux/sock_diag.h`; whatever else there is has numbers below.
     const DROPS: usize = 8;
@@ -50,10 +49,4 @@ pub(crate) fn overflows(fd: BorrowedFd<'_>) -> io::Result<u32> {
         )
     };
     if rc == 0 { Ok(fields[DROPS]) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Only Linux says.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn overflows(_: BorrowedFd<'_>) -> io::Result<u32> {
-    Ok(0)
 }

@@ -17,7 +17,7 @@ use denrei_wire::datagram::MAX_SEGMENTS;
 use denrei_wire::{DatagramMeta, Transmit, TransmitBuf, Way};
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 /// One local UDP port.
 pub struct UdpSocket {
@@ -141,8 +141,7 @@ impl UdpSocket {
     /// Datagrams that came while a receive buffer was full, over all sockets that are open now, each since it was opened;
     /// 0 where the system does not say.
     pub fn overflows(&self) -> u64 {
-        let lanes = self.lanes.iter().filter_map(|lane| crate::options::overflows(lane.socket.as_fd()).ok());
-        lanes.map(u64::from).sum()
+        self.lanes.iter().map(|lane| open::overflows(&lane.socket)).sum()
     }
 
     /// Descriptors to wait on; the main socket first. At most 64.

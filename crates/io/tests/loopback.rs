@@ -300,6 +300,26 @@ fn datagrams_larger_than_the_buffer_are_counted_and_not_delivered() {
 }
 
 #[test]
+fn what_had_no_room_is_counted() {
+    let least = SocketConfig { recv_buffer_bytes: 1, ..SocketConfig::default() };
+    let mut a = bind("127.0.0.1:0");
+    let mut b = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &least).unwrap();
+    assert_eq!(b.overflows(), 0);
+    let sent = 200;
+    for number in 0..sent {
+        let (datagram, buf) = transmit(b.local_addr(), &pattern(1_000, number), None);
+        assert_eq!(a.send(&datagram, &buf), SendOutcome::Sent);
+    }
+    let mut arrived = 0;
+    while b.is_readable() {
+        arrived += receive(&mut b, 1).len() as u64;
+    }
+    assert!(arrived < u64::from(sent), "the least room of the system holds all: {arrived}");
+    let expected = if cfg!(target_os = "linux") { u64::from(sent) - arrived } else { 0 };
+    assert_eq!(b.overflows(), expected);
+}
+
+#[test]
 fn socket_buffers_of_the_minimum_size_still_carry_datagrams() {
     let least = SocketConfig { recv_buffer_bytes: 1, send_buffer_bytes: 1, ..SocketConfig::default() };
     let mut a = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &least).unwrap();
