@@ -42,7 +42,7 @@ pub struct Config {
     /// for this user alone. Needs [`learn_rates`](ProtocolConfig::learn_rates).
     pub host_directory: Option<PathBuf>,
     /// What the host can receive in all its Nodes, bytes per second; the same for all of them. 0, the
-    /// default: learnt when several of them are overrun. At most [`MAX_RATE`]; needs a
+    /// default: learnt from what is lost on the way to any of them. At most [`MAX_RATE`]; needs a
     /// [`host_directory`](Self::host_directory), even if there is only one Node.
     pub host_bytes_per_s: u64,
     /// Where this Node tells whoever asks how it is, as [`status`](crate::status) says, and `denrei top` shows: it listens

@@ -78,8 +78,9 @@ fn run(shards: &[Arc<Shared>], own: &mut OwnFile, name: u64, stated: Option<u64>
     let mut capacity = HostCapacity::new(begun, name, stated, buffer as u64);
     let (mut others, mut told) = (Vec::new(), false);
     while !shards[0].stopping.load(Ordering::Acquire) {
-        let mut records: Vec<_> =
-            shards.iter().zip(name..).map(|(shard, name)| record_of(shard, name)).collect();
+        let record =
+            |(place, shard): (usize, &Arc<Shared>)| record_of(shard, name.saturating_add(place as u64));
+        let mut records: Vec<_> = shards.iter().enumerate().map(record).collect();
         records[0].learnt = capacity.learnt();
         match own.write(&records).and_then(|()| own.others()) {
             Ok(read) => others = read,
