@@ -6,6 +6,7 @@ mod common;
 use common::{Installed, group_address, is_there, succeed};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 #[test]
 fn every_call_works_from_c_and_from_cpp() {
@@ -49,10 +50,14 @@ fn the_example_says_hello() {
     }
 }
 
-/// A port of the kernel's choice, for a program that takes the next as well: both free with all likelihood.
+/// A free port whose next one is free too, for a program that takes both: no port of those that the kernel gives to
+/// whoever asks for any (from 32,768 on, ip(7)), and each call's are others.
 fn two_ports() -> String {
-    let probe = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    (probe.local_addr().unwrap().port() & !1).to_string()
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 100) as u16 * 100;
+    let free = |port: u16| std::net::UdpSocket::bind(("127.0.0.1", port)).is_ok();
+    let mut pairs = (0..50).map(|_| first + 2 * TAKEN.fetch_add(1, Ordering::Relaxed));
+    pairs.find(|&port| free(port) && free(port + 1)).expect("no two ports in a row are free").to_string()
 }
 
 #[test]

@@ -73,8 +73,8 @@ pub enum Report {
     Echoed {
         /// How many Nodes.
         leaves: usize,
-        /// Echoes that were not what had been sent.
-        wrong: usize,
+        /// What came that was not the hub's echo of what had been sent: which, from whom and what is wrong.
+        problems: Vec<String>,
         /// Time it took, ms.
         millis: u64,
     },

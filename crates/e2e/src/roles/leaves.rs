@@ -5,7 +5,7 @@
 use super::{report, report_failure, resources};
 use crate::{Order, Plan, Report, Settings, Sizes};
 use anyhow::{Context, Result};
-use denrei::{ChannelId, Node};
+use denrei::{ChannelId, Message, Node};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ fn grow(leaves: &mut Vec<Node>, count: usize, hub: SocketAddr, settings: &Settin
         leaves.push(leaf);
     }
     let mut waiting: Vec<usize> = (first..first + count).collect();
-    let mut wrong = 0;
+    let mut problems = Vec::new();
     let mut looked = began;
     while !waiting.is_empty() {
         if looked.elapsed() > LEFT_ALONE {
@@ -65,7 +65,7 @@ fn grow(leaves: &mut Vec<Node>, count: usize, hub: SocketAddr, settings: &Settin
         waiting.retain(|&index| match leaves[index].try_recv() {
             Ok(None) => true,
             Ok(Some(echo)) => {
-                wrong += usize::from(PLAN.check(0, index as u64, &echo.data).is_err());
+                problems.extend(problem(&leaves[index], index as u64, &echo, hub));
                 false
             }
             Err(error) => {
@@ -79,5 +79,16 @@ fn grow(leaves: &mut Vec<Node>, count: usize, hub: SocketAddr, settings: &Settin
         // The hub wants a core too.
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(Report::Echoed { leaves: count, wrong, millis: began.elapsed().as_millis() as u64 })
+    Ok(Report::Echoed { leaves: count, problems, millis: began.elapsed().as_millis() as u64 })
+}
+
+/// What is wrong with `echo`, if anything: it has to be the hub's, of what leaf `index` sent.
+fn problem(leaf: &Node, index: u64, echo: &Message, hub: SocketAddr) -> Option<String> {
+    let from = leaf.flow(echo.channel.peer).map(|flow| flow.addr);
+    let wrong = match PLAN.check(echo.channel.channel, index, &echo.data) {
+        Err(wrong) => wrong,
+        Ok(()) if from != Some(hub) => "not from the hub".to_string(),
+        Ok(()) => return None,
+    };
+    Some(format!("leaf {index} at {}: message {} from {from:?}: {wrong}", leaf.local_addr(), echo.number))
 }
