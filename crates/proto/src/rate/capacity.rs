@@ -31,6 +31,8 @@ const TOLERATED_DATAGRAMS: u64 = 1_000;
 /// A burst that is too large loses in each; it is to blame if no more than this many bursts came
 /// between two recoveries.
 const BURSTS_TO_BLAME: u64 = 2;
+/// And is lowered by no more than so many 32nds at once.
+const LARGEST_STEP: u64 = 16;
 /// What arrives is much less than the rate if it is less by such a share, and as much if it is less by no more than that one.
 const MUCH_LESS: u64 = 8;
 const AS_MUCH: u64 = 64;
@@ -226,13 +228,21 @@ impl Capacity {
             }
             // The burst first; if losses go on, the rate; and so on in turns.
             None if self.lossy % 2 == 1 => {
-                let most = if burst_is_wrong { in_a_row * KEPT / 32 } else { self.burst.value };
+                let most = if burst_is_wrong { in_a_row * KEPT / 32 } else { self.less_burst(in_a_row) };
                 self.burst.lower(now, most, false);
             }
             None => self.rate.lower(now, arrived * KEPT / 32, rate_is_wrong),
         }
         self.burst.value = self.burst.value.max(least);
         self.rate.value = self.rate.value.max(LEAST_RATE);
+    }
+
+    /// The burst that is tried where no fewer than `in_a_row` octets, nearly a burst, come between two losses. One that loses
+    /// each time does not tell by how much it is too large: the longer that goes on, the larger the step.
+    fn less_burst(&self, in_a_row: u64) -> u64 {
+        let each_loses = in_a_row < self.burst.value * BURSTS_TO_BLAME;
+        let step = if each_loses { u64::from(self.lossy).min(LARGEST_STEP) } else { 0 };
+        self.burst.value - self.burst.value / 32 * step
     }
 
     /// Whether less came than the rate brings, but not much less, in rows so long that the burst is not to blame. What is far
@@ -349,6 +359,25 @@ mod tests {
             assert!((0.9..=1.0).contains(&(learnt / expected as f64)), "{learnt} packets of {expected}");
             assert_eq!(capacity.rate(), first.rate() * 31 / 32, "the burst is mended first");
         }
+    }
+
+    /// As a queue does that is emptied nearly as fast as it is filled: it loses little of each burst that it does not hold.
+    #[test]
+    fn a_burst_that_loses_one_datagram_each_time_is_found_before_the_rate_is_low() {
+        let (rate, row) = (60_000_000, 62_000);
+        let first = Interval { length: LENGTH, octets: rate / 50, datagram: DATAGRAM, ..Interval::default() };
+        let mut capacity = Capacity::new(&first, 5 * row, LONGEST_RTIMER_PER_S);
+        for step in 0..50 {
+            let sent = capacity.rate() / 50;
+            let lost = if capacity.burst() > row { sent / capacity.burst() } else { 0 };
+            let octets = sent - lost * DATAGRAM;
+            let interval = Interval { octets, recoveries: lost, held_back: true, ..first };
+            capacity.learn(Instant::ZERO + LENGTH * step, &interval);
+            assert!(!capacity.is_small(), "{step}: what the burst loses passes for chance from now on");
+        }
+        let burst = capacity.burst() as f64 / row as f64;
+        assert!((0.7..=1.0).contains(&burst), "{burst} of the burst within 1 s");
+        assert!(capacity.rate() > rate / 2, "{}", capacity.rate());
     }
 
     #[test]
