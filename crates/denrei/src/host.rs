@@ -145,7 +145,7 @@ impl OwnFile {
         Ok(Self { directory: directory.to_owned(), file: make_locked(&path)?, path, told: false })
     }
 
-    /// Has room for so many records, and says nothing yet: nobody is to go on with what a Node that has just come knows.
+    /// Has room for so many records, and says nothing yet.
     fn reserve(&mut self, records: usize) -> io::Result<()> {
         self.file.write_all_at(&vec![0; RECORD_BYTES * records], 0)
     }

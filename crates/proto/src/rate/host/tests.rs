@@ -390,8 +390,8 @@ fn who_comes_later_and_is_the_first_goes_on_with_what_was_learnt() {
     assert_eq!(capacity.learnt(), Some(learnt));
 }
 
-/// Each is the first while it is there, and tries what the one before had found to be too much: a few per cent are lost, and
-/// not nearly all as where nobody had a limit.
+/// Each is the first while it is there, and tries what the one before had found to be too much: a few per cent are lost,
+/// and not nearly all as where nobody had a limit.
 #[test]
 fn nodes_that_come_and_go_cost_the_others_little() {
     let mut link = Link::new(60, &[100, 100], None);
