@@ -119,6 +119,14 @@ fn calls_out_of_order_and_lost_members_are_told() {
 }
 
 #[test]
+fn a_child_is_not_held_up_by_what_its_parents_threads_were_doing() {
+    let installed = Installed::get();
+    if let Some(program) = installed.compile("mtcp-forks", "gcc", "tests/mtcp_forks.c", &["-pthread"]) {
+        assert_eq!(installed.run(&mut Command::new(program)), "ok\n");
+    }
+}
+
+#[test]
 fn valgrind_finds_nothing_in_a_sender() {
     if !is_there("valgrind", "valgrind") {
         return;

@@ -12,7 +12,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum CastError {
     /// A file or directory.
-    #[error("cannot {what} {}: {source}{}", shown(path), hint(source))]
+    #[error("cannot {what} {}: {source}{}", shown(path), hint(what, source))]
     Storage {
         /// What was tried.
         what: &'static str,
@@ -116,6 +116,9 @@ pub fn storage(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::
     move |source| CastError::Storage { what, path, source }
 }
 
+/// What a receiver does in its directory while that is found by its name.
+pub const GO_ON: &str = "go on in the directory";
+
 /// A time that somebody has set, as it was set.
 pub fn in_seconds(time: std::time::Duration) -> String {
     format!("{} s", time.as_secs_f64())
@@ -149,8 +152,11 @@ fn after(stream: bool) -> &'static str {
     }
 }
 
-fn hint(error: &io::Error) -> &'static str {
+fn hint(what: &str, error: &io::Error) -> &'static str {
     match error.kind() {
+        io::ErrorKind::NotFound if what == GO_ON => {
+            "; somebody has removed it, or moved it away: receive again"
+        }
         _ if is_full(error) => {
             "; make room and receive again: what is here of files is kept and not sent again"
         }

@@ -4,7 +4,7 @@
 //! name is always one component, used relative to an open directory; no link is ever followed, so
 //! whatever is there, nothing outside is touched. Source: openat(2), `spec/cast.md` §6.
 
-use crate::error::{CastError, storage};
+use crate::error::{CastError, GO_ON, storage};
 use crate::manifest::{Entry, Kind, Manifest};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -106,7 +106,7 @@ impl Place {
     /// # Errors
     /// It is not.
     pub fn is_found(&self) -> Result<(), CastError> {
-        let failed = || storage("go on in the directory", &self.path);
+        let failed = || storage(GO_ON, &self.path);
         let own = fstat(&self.root).map_err(|error| failed()(error.into()))?;
         let found = fs::symlink_metadata(&self.path).map_err(failed())?;
         match (found.dev(), found.ino()) == (own.st_dev, own.st_ino) {

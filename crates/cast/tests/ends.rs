@@ -125,6 +125,7 @@ fn one_whose_directory_is_removed_says_so_while_it_receives() {
             text.starts_with("cannot go on in the directory ") && text.contains("No such file"),
             "{text}"
         );
+        assert!(text.contains("receive again"), "{text}");
         assert!(side.received.join().unwrap().is_err());
     }
 }

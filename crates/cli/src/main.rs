@@ -16,7 +16,7 @@ mod process;
 use anyhow::Result;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use denrei_output::{ending_with_its_reader, in_words, tell, unwritable};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// What the exit status says.
@@ -71,11 +71,21 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             if !error.is::<orders::Told>() {
-                tell!("denrei: {}", in_words(&error));
+                tell!("denrei: {}", with_advice(in_words(&error), &error));
             }
             ExitCode::from(if error.is::<cmd::WrongArguments>() { 2 } else { 3 })
         }
     })
+}
+
+/// What went wrong in `words`, and what to do where that is the same whatever the file was for.
+fn with_advice(words: String, error: &anyhow::Error) -> String {
+    const TOO_MANY_FILES: [i32; 2] = [nix::libc::EMFILE, nix::libc::ENFILE];
+    let mut numbers = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
+    if numbers.any(|number| TOO_MANY_FILES.contains(&number)) && !words.contains("ulimit -n") {
+        return format!("{words}: let this process open more files (ulimit -n)");
+    }
+    words
 }
 
 /// Prints the help or the version that was asked for; what is no command line ends the command.

@@ -7,7 +7,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -25,6 +25,9 @@ const SHOWN: usize = 80;
 
 /// What there is to do about a thread that could not be started.
 pub const NO_THREAD: &str = "cannot start a thread: let this user have more processes (ulimit -u)";
+
+/// The same of a process.
+const NO_PROCESS: &str = ": let this user have more processes (ulimit -u)";
 
 /// How often it is looked whether all of several processes live.
 const LOOK: Duration = Duration::from_millis(50);
@@ -44,11 +47,10 @@ impl LineProcess {
     /// Starts a process. `name` is what errors call it. Its standard error remains the terminal's.
     pub fn spawn(mut command: Command, name: impl Into<String>) -> Result<Self> {
         let name = name.into();
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("cannot start {name}"))?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|error| {
+            let advice = if error.kind() == ErrorKind::WouldBlock { NO_PROCESS } else { "" };
+            anyhow!(error).context(format!("cannot start {name}{advice}"))
+        })?;
         let orders = child.stdin.take().ok_or_else(|| anyhow!("{name} has no standard input"))?;
         let answers = child.stdout.take().ok_or_else(|| anyhow!("{name} has no standard output"))?;
         Ok(Self { name, child: Some(child), orders: Box::new(orders), answers: read_lines(answers)? })

@@ -44,6 +44,26 @@ fn a_redirected_key_is_readable_by_its_owner_alone() {
 }
 
 #[test]
+fn a_key_that_nobody_gets_is_not_taken_for_made() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = denrei(&["keygen"], full.into());
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    for args in ["keygen", "keygen --identity", "keygen --out -"] {
+        let script = format!("exec \"$0\" {args} >&-");
+        let output = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_denrei")]).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{args}: {}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.contains("standard output is closed") && said.contains("--out FILE"), "{args}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args}: nor is there an identity: {said}");
+    }
+    // Who says so may want none.
+    let script = "exec \"$0\" keygen >/dev/null";
+    assert!(
+        Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_denrei")]).status().unwrap().success()
+    );
+}
+
+#[test]
 fn a_key_file_is_never_overwritten_and_no_two_are_equal() {
     let dir = tempfile::tempdir().unwrap();
     let paths = [dir.path().join("a"), dir.path().join("b")];

@@ -26,8 +26,7 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_millis(10);
 /// And else: as soon as somebody who begins may wait for its share.
 const QUIET_PERIOD: Duration = Duration::from_millis(50);
-/// Whoever does nothing for so long is stopped, or computes, and takes nothing: longer than a process waits for its core.
-const SILENT: Duration = Duration::from_secs(1);
+const SILENT: Duration = HostRecord::SILENT;
 /// Files of others that are looked at: a host has fewer Nodes that receive much.
 const MOST_NODES: usize = 256;
 /// How the file of a Node ends; while it is made it ends otherwise.
@@ -58,7 +57,7 @@ impl HostShare {
         let mut own = OwnFile::create(directory, name).map_err(wrong)?;
         let shards: Vec<Arc<Shared>> = shards.all().cloned().collect();
         // Where there is no room for records, nobody would keep to a limit.
-        own.write(&vec![HostRecord::default(); shards.len()]).map_err(wrong)?;
+        own.reserve(shards.len()).map_err(wrong)?;
         let run = move || run(&shards, &mut own, name, stated);
         let thread = std::thread::Builder::new().name("denrei-host".into()).spawn(run).map_err(wrong)?;
         Ok(Self { thread })
@@ -78,15 +77,23 @@ fn run(shards: &[Arc<Shared>], own: &mut OwnFile, name: u64, stated: Option<u64>
     let mut capacity = HostCapacity::new(begun, name, stated, buffer as u64);
     let (mut others, mut told) = (Vec::new(), false);
     while !shards[0].stopping.load(Ordering::Acquire) {
-        let record =
-            |(place, shard): (usize, &Arc<Shared>)| record_of(shard, name.saturating_add(place as u64));
-        let mut records: Vec<_> = shards.iter().enumerate().map(record).collect();
-        records[0].learnt = capacity.learnt();
-        match own.write(&records).and_then(|()| own.others()) {
+        // What it does not know yet, or no longer, the others would go on with.
+        let is_behind = capacity.is_behind(shards[0].core.lock().now());
+        let learnt = capacity.learnt().filter(|_| !is_behind);
+        let record = |(place, shard): (usize, &Arc<Shared>)| HostRecord {
+            name: name.saturating_add(place as u64),
+            learnt,
+            ..record_of(shard)
+        };
+        let records: Vec<_> = shards.iter().enumerate().map(record).collect();
+        let written = if is_behind { Ok(()) } else { own.write(&records) };
+        match written.and_then(|()| own.others()) {
             Ok(read) => others = read,
             Err(error) if !told => {
                 told = true;
-                tracing::warn!("the shares of this host's Nodes stay as they are: {error}");
+                tracing::warn!(
+                    "this Node goes on with what it last heard of the others of its host: {error}"
+                );
             }
             Err(_) => {}
         }
@@ -96,15 +103,14 @@ fn run(shards: &[Arc<Shared>], own: &mut OwnFile, name: u64, stated: Option<u64>
     }
 }
 
-fn record_of(shard: &Shared, name: u64) -> HostRecord {
+fn record_of(shard: &Shared) -> HostRecord {
     let mut core = shard.core.lock();
     let now = core.now();
     // One whose sessions the first shard has gone on with has nothing to say, and one that nobody drives, as its
     // application computes, takes nothing.
     let is_left = core.endpoint.poll_timeout().is_some_and(|due| now.saturating_since(due) > SILENT);
     let says_nothing = core.absorbed || is_left;
-    let record = if says_nothing { HostRecord::default() } else { core.endpoint.host_record(now) };
-    HostRecord { name, ..record }
+    if says_nothing { HostRecord::default() } else { core.endpoint.host_record(now) }
 }
 
 /// Learns from what all say of themselves, and tells each shard what the others, and other Nodes, do.
@@ -139,7 +145,12 @@ impl OwnFile {
         Ok(Self { directory: directory.to_owned(), file: make_locked(&path)?, path, told: false })
     }
 
-    /// As many records as before, but for the first time. A file that somebody has removed, as where a user's directory
+    /// Has room for so many records, and says nothing yet.
+    fn reserve(&mut self, records: usize) -> io::Result<()> {
+        self.file.write_all_at(&vec![0; RECORD_BYTES * records], 0)
+    }
+
+    /// As many records as there is room for. A file that somebody has removed, as where a user's directory
     /// goes when they log out, is made again: Nodes that begin later would else not know of this one.
     fn write(&mut self, records: &[HostRecord]) -> io::Result<()> {
         if !self.path.exists() {
@@ -216,7 +227,8 @@ fn read(path: &Path) -> io::Result<Vec<HostRecord>> {
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    if file.metadata()?.modified()?.elapsed().is_ok_and(|silent| silent > SILENT) {
+    // A clock that was set back since counts the other way.
+    if file.metadata()?.modified()?.elapsed().unwrap_or_else(|ahead| ahead.duration()) > SILENT {
         return Ok(Vec::new());
     }
     let mut octets = Vec::new();
@@ -318,11 +330,16 @@ mod tests {
         let mut one = OwnFile::create(&directory, 1).unwrap();
         let mut two = OwnFile::create(&directory, 2).unwrap();
         let shards = [RECORD, HostRecord { weight: 7, ..RECORD }];
+        two.reserve(shards.len()).unwrap();
+        assert_eq!(one.others().unwrap(), [], "it says nothing yet");
         assert_eq!(read_of_others(&mut one, &mut two, &shards), shards);
         // One that is stopped, until it goes on.
         two.file.set_modified(std::time::SystemTime::now() - 2 * SILENT).unwrap();
         assert_eq!(one.others().unwrap(), []);
         assert_eq!(read_of_others(&mut one, &mut two, &shards), shards);
+        // The same, and the clock was set back since.
+        two.file.set_modified(std::time::SystemTime::now() + 2 * SILENT).unwrap();
+        assert_eq!(one.others().unwrap(), []);
         // What a process leaves that was killed, and what is not a Node's.
         let dead = directory.join("1-0000000000000003.node");
         std::fs::write(&dead, encode(RECORD)).unwrap();

@@ -13,7 +13,7 @@ use crate::log::{self, Level, Subsystem};
 use crate::settings::Settings;
 use bytes::Bytes;
 use denrei::{
-    ChannelId, Config, Group, GroupError, GroupId, GroupListener, GroupOptions, Incoming, MemberPath,
+    ChannelId, Config, Group, GroupError, GroupId, GroupListener, GroupOptions, Incoming, Maker, MemberPath,
     Membership, Node, OpenGroupError, PeerId, Phase, SendError,
 };
 use std::net::SocketAddr;
@@ -45,6 +45,7 @@ pub struct Carrier {
     told: Arc<Told>,
     keeper: Arc<Keeper>,
     thread: Option<JoinHandle<()>>,
+    maker: Maker,
 }
 
 impl Carrier {
@@ -59,7 +60,7 @@ impl Carrier {
         let (theirs, driven) = (Arc::clone(&keeper), node.clone());
         let builder = std::thread::Builder::new().name("denrei-groups".into());
         let thread = builder.spawn(move || keep(&theirs, &driven)).map_err(|_| Errno::OTHER)?;
-        Ok(Self { node, told: Arc::default(), keeper, thread: Some(thread) })
+        Ok(Self { node, told: Arc::default(), keeper, thread: Some(thread), maker: Maker::this_process() })
     }
 
     /// Where the Node is.
@@ -70,6 +71,10 @@ impl Carrier {
 
 impl Drop for Carrier {
     fn drop(&mut self) {
+        // In a forked child there is no keeper.
+        if !self.maker.is_this_process() {
+            return;
+        }
         self.keeper.stopping.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
@@ -294,6 +299,27 @@ fn refused(error: &OpenGroupError) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// Its keeper is the parent's thread, and never ends in the child.
+    #[test]
+    fn a_forked_child_that_closes_its_parents_carrier_waits_for_no_thread() {
+        let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
+        let carrier = Carrier::open(&settings).unwrap();
+        let mut status = -1;
+        // SAFETY: what the child does waits for no lock of a thread that it does not have, and then it ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: numbers alone are passed.
+            unsafe { libc::alarm(20) };
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(carrier)));
+            // SAFETY: what is its parent's is left alone.
+            unsafe { libc::_exit(i32::from(dropped.is_err())) };
+        }
+        // SAFETY: there is room for a status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "it waited until the alarm, or panicked");
+    }
 
     #[test]
     fn who_hears_as_many_groups_as_it_can_listens_to_no_more_until_it_leaves_one() {

@@ -4,6 +4,9 @@ use denrei_layers::stacks::ip::{self, Ip};
 use denrei_layers::stacks::tp4::{self, Tp4, Tp4Config};
 use denrei_layers::stacks::user::{Seen, Traffic, User};
 use denrei_layers::{Builder, Grouping, Idle, Pdu, Pool, PoolConfig, Shutdown};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, alarm, fork};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -98,5 +101,23 @@ fn tp4_in_one_to_four_layers_with_and_without_retention_and_checksum() {
                 run_tp4(layers, grouping, credit, retain, checksum);
             }
         }
+    }
+}
+
+/// Its threads are the parent's, and never end in the child.
+#[test]
+fn a_forked_child_that_lets_go_of_its_parents_stack_waits_for_no_thread() {
+    let user = user(1, ip::HEADER_BYTES);
+    let builder = Builder::new().layer("user", user).idle(Idle::Park { after_turns: 20 }).loop_back();
+    let (stack, _top, _bottom) = builder.start().unwrap();
+    // SAFETY: what the child does waits for no lock of a thread that it does not have.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => {
+            alarm::set(20);
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(stack)));
+            // SAFETY: the child ends, and leaves what is its parent's alone.
+            unsafe { nix::libc::_exit(i32::from(dropped.is_err())) }
+        }
+        ForkResult::Parent { child } => assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0))),
     }
 }

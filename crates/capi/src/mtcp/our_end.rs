@@ -3,6 +3,8 @@
 //!
 //! Inputs → outputs: a pair → the program's end, and ours, which children close as they begin.
 
+use denrei::Maker;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Once;
@@ -20,7 +22,10 @@ fn word_and_bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
 }
 
 /// Our end of a pair.
-pub(super) struct OurEnd(UnixStream);
+pub(super) struct OurEnd {
+    stream: ManuallyDrop<UnixStream>,
+    maker: Maker,
+}
 
 impl OurEnd {
     /// The program's end, and ours.
@@ -30,7 +35,7 @@ impl OurEnd {
     }
 
     pub fn try_clone(&self) -> std::io::Result<Self> {
-        self.0.try_clone().map(Self::new)
+        self.stream.try_clone().map(Self::new)
     }
 
     fn new(stream: UnixStream) -> Self {
@@ -43,7 +48,7 @@ impl OurEnd {
         if let Some((word, bit)) = word_and_bit(stream.as_raw_fd()) {
             word.fetch_or(bit, Ordering::Relaxed);
         }
-        Self(stream)
+        Self { stream: ManuallyDrop::new(stream), maker: Maker::this_process() }
     }
 }
 
@@ -51,16 +56,22 @@ impl std::ops::Deref for OurEnd {
     type Target = UnixStream;
 
     fn deref(&self) -> &UnixStream {
-        &self.0
+        &self.stream
     }
 }
 
 impl Drop for OurEnd {
     fn drop(&mut self) {
+        // A child has closed it as it began, and its number may be that of anything by now.
+        if !self.maker.is_this_process() {
+            return;
+        }
         // Before it is closed: its number is another's then.
-        if let Some((word, bit)) = word_and_bit(self.0.as_raw_fd()) {
+        if let Some((word, bit)) = word_and_bit(self.stream.as_raw_fd()) {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
+        // SAFETY: nobody uses it after this.
+        unsafe { ManuallyDrop::drop(&mut self.stream) };
     }
 }
 

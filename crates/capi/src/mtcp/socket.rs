@@ -8,7 +8,7 @@ use super::listener::{Handed, Listener};
 use super::our_end::OurEnd;
 use super::sender::Sender;
 use crate::errno::Refusal;
-use denrei::{BindError, Config, Drive, Node};
+use denrei::{BindError, Config, Drive, Maker, Node};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -24,7 +24,10 @@ const SETTINGS: &str = "MTCP_SETTINGS";
 
 /// What is known of a descriptor in this mode. Cheap to clone; every clone is the same.
 #[derive(Clone)]
-pub(super) struct Socket(Arc<Mutex<State>>);
+pub(super) struct Socket {
+    state: Arc<Mutex<State>>,
+    maker: Maker,
+}
 
 enum State {
     Setup(Setup),
@@ -59,11 +62,36 @@ fn invalid(message: impl ToString) -> Refusal {
 
 impl Socket {
     fn new(state: State) -> Self {
-        Self(Arc::new(Mutex::new(state)))
+        Self { state: Arc::new(Mutex::new(state)), maker: Maker::this_process() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn try_state(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Waits for no thread of another process's: to a child it has what it had at the fork, for ever.
+    fn state(&self) -> Result<MutexGuard<'_, State>, Refusal> {
+        if self.maker.is_this_process() {
+            return Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        self.try_state().ok_or_else(|| self.refused_to_a_child(libc::EBUSY))
+    }
+
+    /// What only who made it can change: a child has neither our end nor the threads.
+    fn own_state(&self) -> Result<MutexGuard<'_, State>, Refusal> {
+        match self.maker.is_this_process() {
+            true => self.state(),
+            false => Err(self.refused_to_a_child(libc::EINVAL)),
+        }
+    }
+
+    fn refused_to_a_child(&self, errno: c_int) -> Refusal {
+        let maker = self.maker;
+        Refusal::new(errno, format!("the socket is {maker}'s, from which this one was forked: make one here"))
     }
 
     /// Puts one end of a pair in the place of a stream socket.
@@ -88,7 +116,7 @@ impl Socket {
     }
 
     fn set_up(&self, act: impl FnOnce(&mut Setup) -> Result<(), Refusal>) -> Result<(), Refusal> {
-        match &mut *self.state() {
+        match &mut *self.own_state()? {
             State::Setup(setup) => act(setup),
             _ => Err(Refusal::new(libc::EISCONN, "this belongs before connect and listen")),
         }
@@ -136,7 +164,7 @@ impl Socket {
     }
 
     pub fn connect(&self, group: SocketAddrV4) -> Result<(), Refusal> {
-        let mut state = self.state();
+        let mut state = self.own_state()?;
         let State::Setup(setup) = &mut *state else {
             return Err(Refusal::new(libc::EISCONN, "this socket is connected or listens"));
         };
@@ -157,7 +185,7 @@ impl Socket {
     }
 
     pub fn listen(&self, fd: RawFd) -> Result<(), Refusal> {
-        let mut state = self.state();
+        let mut state = self.own_state()?;
         let State::Setup(setup) = &mut *state else {
             return Err(Refusal::new(libc::EISCONN, "this socket is connected or listens"));
         };
@@ -175,7 +203,7 @@ impl Socket {
 
     /// The next connection and who sends there. Waits without this socket's lock, as `recvmsg` does.
     pub fn accept(&self) -> Result<(RawFd, SocketAddrV4), Refusal> {
-        let (fd, own) = match &*self.state() {
+        let (fd, own) = match &*self.state()? {
             State::Listening(listener, ends) => (listener.outer(), ends.own),
             _ => return Err(invalid("listen first")),
         };
@@ -193,11 +221,7 @@ impl Socket {
 
     /// What its ends are called. Waits for nobody: while another thread's `connect` does there is no other end yet.
     pub fn ends(&self) -> Ends {
-        let state = match self.0.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ends::default(),
-        };
+        let Some(state) = self.try_state() else { return Ends::default() };
         match &*state {
             State::Setup(setup) => Ends { own: setup.bound, peer: None },
             State::Sending(_, ends) | State::Listening(_, ends) | State::Receiving(ends) => *ends,
@@ -207,7 +231,7 @@ impl Socket {
 
     /// Whether data may be sent.
     pub fn check_sending(&self) -> Result<(), Refusal> {
-        match &*self.state() {
+        match &*self.state()? {
             State::Sending(..) => Ok(()),
             State::Receiving(_) => {
                 Err(Refusal::new(libc::EOPNOTSUPP, "data goes from the sender to the members"))
@@ -218,7 +242,7 @@ impl Socket {
 
     /// Whether data may be received.
     pub fn check_receiving(&self) -> Result<(), Refusal> {
-        match &*self.state() {
+        match &*self.state()? {
             State::Receiving(_) => Ok(()),
             State::Sending(..) => {
                 Err(Refusal::new(libc::EOPNOTSUPP, "data goes from the sender to the members"))
@@ -229,7 +253,7 @@ impl Socket {
 
     /// Ends it; a sender waits until all members have everything.
     pub fn close(self, fd: RawFd) -> Result<(), Refusal> {
-        let state = std::mem::replace(&mut *self.state(), State::Broken);
+        let state = std::mem::replace(&mut *self.state()?, State::Broken);
         // SAFETY: the descriptor is the caller's, who gives it up. Other processes that have it too
         // must not keep the stream from ending.
         unsafe {
@@ -321,7 +345,9 @@ fn number_of(error: &BindError) -> c_int {
 
 /// Which descriptors are in this mode.
 pub(super) mod table {
-    use super::{BTreeMap, Mutex, PoisonError, RawFd, Refusal, Socket};
+    use super::{BTreeMap, Mutex, MutexGuard, PoisonError, RawFd, Refusal, Socket};
+    use std::cell::Cell;
+    use std::sync::Once;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// Descriptors beyond this cannot be in this mode: 64 Ki are the usual hard limit and more.
@@ -330,7 +356,35 @@ pub(super) mod table {
     /// What is at a descriptor, and whose: the number of its socket below, the process above; 0 if none. Programs under
     /// the preloaded library so pay next to nothing for descriptors that are not in this mode, in signal handlers too.
     static IN_MODE: [AtomicU64; MAX_FD] = [const { AtomicU64::new(0) }; MAX_FD];
-    static SOCKETS: Mutex<BTreeMap<RawFd, Socket>> = Mutex::new(BTreeMap::new());
+    static SOCKETS: Mutex<Sockets> = Mutex::new(BTreeMap::new());
+
+    type Sockets = BTreeMap<RawFd, Socket>;
+
+    thread_local! {
+        /// The lock of a thread that forks.
+        static FORKING: Cell<Option<MutexGuard<'static, Sockets>>> = const { Cell::new(None) };
+    }
+
+    fn sockets() -> MutexGuard<'static, Sockets> {
+        SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who forks has the lock meanwhile: had another thread, it would be locked for ever in the child.
+    fn lock_over_forks() {
+        extern "C" fn before() {
+            // A thread that has ended all but for this has no place for it.
+            let _ = FORKING.try_with(|held| held.set(Some(sockets())));
+        }
+        extern "C" fn after() {
+            let _ = FORKING.try_with(Cell::take);
+        }
+        static REGISTERED: Once = Once::new();
+        REGISTERED.call_once(|| {
+            // SAFETY: what is registered takes nothing and stays where it is. If there is no room for it, forks go on
+            // without the lock.
+            let _ = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+        });
+    }
 
     fn word(fd: RawFd) -> Option<&'static AtomicU64> {
         IN_MODE.get(usize::try_from(fd).ok()?)
@@ -365,7 +419,7 @@ pub(super) mod table {
         if !is_in_mode(fd) {
             return None;
         }
-        SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).get(&fd).cloned()
+        sockets().get(&fd).cloned()
     }
 
     pub fn insert(fd: RawFd, socket: Socket) -> Result<(), Refusal> {
@@ -373,8 +427,9 @@ pub(super) mod table {
             .ok_or_else(|| Refusal::new(libc::EMFILE, format!("descriptor {fd} is not below {MAX_FD}")))?;
         let number = socket_number(fd)
             .ok_or_else(|| Refusal::new(libc::EBADF, format!("descriptor {fd} is no socket any more")))?;
+        lock_over_forks();
         // What was there is dropped without the lock: dropping closes descriptors, which look here.
-        let before = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).insert(fd, socket);
+        let before = sockets().insert(fd, socket);
         word.store(entry_of(number), Ordering::Release);
         drop(before);
         Ok(())
@@ -385,7 +440,7 @@ pub(super) mod table {
     pub fn remove(fd: RawFd) -> Option<Socket> {
         let entry = entry(fd).filter(|entry| *entry == entry_of(*entry as u32))?;
         word(fd)?.compare_exchange(entry, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).remove(&fd)
+        sockets().remove(&fd)
     }
 }
 

@@ -7,10 +7,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use denrei::{ClusterKey, Identity, SecretOctets, key_file};
 use denrei_output::{self as output, tell};
-use std::fs::{File, Permissions};
-use std::io::{self, IsTerminal, Write};
+use std::fs::{File, Metadata, Permissions};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Permissions of a secret file.
@@ -110,6 +110,11 @@ fn random_octets() -> Result<SecretOctets> {
 /// it; whether it is a file.
 fn protect(stdout: &File) -> Result<bool> {
     let about = stdout.metadata().context("cannot look at standard output")?;
+    if is_closed(stdout, &about) {
+        bail!(
+            "standard output is closed, and the key would be lost: let it go to a new file, or name one by --out FILE"
+        );
+    }
     if !about.is_file() {
         return Ok(false);
     }
@@ -122,4 +127,11 @@ fn protect(stdout: &File) -> Result<bool> {
         .set_permissions(Permissions::from_mode(SECRET_MODE))
         .context("cannot make the file that standard output goes to a secret: use --out FILE")?;
     Ok(true)
+}
+
+/// Whether the command was started without standard output. The null device was put into its place as it began, which can
+/// be read there too, as it cannot where somebody has named it (`>/dev/null`).
+fn is_closed(mut stdout: &File, about: &Metadata) -> bool {
+    let is_null = std::fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == about.rdev());
+    about.file_type().is_char_device() && is_null && stdout.read(&mut [0]).is_ok()
 }

@@ -32,6 +32,16 @@ fn named(settings: &[(&str, &str)]) -> Settings {
     }
 }
 
+/// Of a Node that shares its host.
+fn shares_host(directory: &Path, stated: Option<u64>) -> Settings {
+    let bytes_per_s = stated.unwrap_or(0).to_string();
+    named(&[
+        ("learn_rates", "on"),
+        ("host_directory", directory.to_str().expect("a path in UTF-8")),
+        ("host_bytes_per_s", &bytes_per_s),
+    ])
+}
+
 impl Stream {
     /// On loopback, where it is said what the host takes.
     fn start(test: &Test, name: &str, directory: &Path) -> Self {
@@ -54,13 +64,7 @@ impl Stream {
         directory: &Path,
         stated: Option<u64>,
     ) -> Self {
-        let bytes_per_s = stated.unwrap_or(0).to_string();
-        let shares = named(&[
-            ("learn_rates", "on"),
-            ("host_directory", directory.to_str().expect("a path in UTF-8")),
-            ("host_bytes_per_s", &bytes_per_s),
-        ]);
-        let addr = receiver.bind(address.into(), shares);
+        let addr = receiver.bind(address.into(), shares_host(directory, stated));
         sender.bind(Ipv4Addr::UNSPECIFIED.into(), named(&[("congestion", "rate-only")]));
         let peer = sender.connect(addr);
         sender.order(&Order::Send(stream(peer, PLAN, ENDLESS, 0)));
@@ -171,6 +175,18 @@ fn two_processes_behind_one_link_learn_together_what_it_carries() {
         std::thread::sleep(Duration::from_millis(100));
     }
     test.print(format_args!("{:.2?} of the link", of_link()));
+    // One that comes and goes, and whose name may be the least, makes nobody forget.
+    for number in 0..5 {
+        let mut guest = test.process_on(&lab, 1, format!("guest {number}"), "node");
+        guest.bind(lab.host(1).ipv4().into(), shares_host(&directory, None));
+        let end = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < end {
+            let shares = of_link();
+            assert!(shares.into_iter().all(|share| share < 2.0), "{shares:.2?} of the link");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        guest.kill();
+    }
     for stream in &mut streams {
         stream.receiver.kill();
     }

@@ -244,6 +244,7 @@ impl<P> Plumbing<P> {
             worker_of: Vec::new(),
             above: Arc::default(),
             below: Arc::default(),
+            process: std::process::id(),
         };
         Self { groups, queue, idle, edges, stack }
     }

@@ -120,6 +120,8 @@ pub struct Stack {
     above: Arc<Door>,
     /// The same for the port below the bottom layer.
     below: Arc<Door>,
+    /// The process whose threads they are: a child that it forks has none of them.
+    process: u32,
 }
 
 fn is_this_thread(thread: &JoinHandle<()>) -> bool {

@@ -82,8 +82,11 @@ impl Stack {
         self.workers.iter().for_each(|(state, _)| state.bell.ring());
     }
 
-    /// Ends the threads; how many had panicked. One of them that does this ends after it.
+    /// Ends the threads; how many had panicked. One of them that does this ends after it. In a forked child there are none.
     fn stop(&mut self) -> usize {
+        if self.process != std::process::id() {
+            return 0;
+        }
         self.control.stop.store(true, Ordering::SeqCst);
         self.ring_all();
         let threads = self.workers.iter_mut().filter_map(|(_, thread)| thread.take());

@@ -50,6 +50,10 @@ impl Endpoint {
             self.begin_managing(manager);
         }
         if let Mode::Managing(manager) = &mut self.pace.mode {
+            // Most have come since the manager was made, and limits are waited for as long as theirs takes.
+            let peer = |slot: u32| self.slots[slot as usize].peer.as_deref();
+            let rtt = manager.peers().filter_map(|slot| peer(slot)?.min_rtt()).max();
+            manager.set_rtt(rtt.unwrap_or_default());
             let share = host_share(limit, manager.host_record(now), others);
             let is_learnt = limit.is_some_and(|limit| limit.is_learnt);
             manager.share_host(now, share, is_learnt, overflows);

@@ -47,7 +47,7 @@ pub struct HostRecord {
     pub datagram: u64,
     /// Longest round trip of its peers.
     pub rtt: Duration,
-    /// When it was written, by its own clock, nanoseconds; up to then these are counted.
+    /// When it was written, by its own clock, nanoseconds; up to then these are counted. 0: it says nothing now.
     pub at: u64,
     /// Octets of messages that came.
     pub octets: u64,
@@ -57,6 +57,12 @@ pub struct HostRecord {
     pub recoveries: u64,
     /// What the host takes in all, if this one has learnt it for all.
     pub learnt: Option<Rate>,
+}
+
+impl HostRecord {
+    /// Whoever does nothing for so long is stopped, or computes, and takes nothing: longer than a process waits for its
+    /// core. The others learn without it meanwhile.
+    pub const SILENT: Duration = Duration::from_secs(1);
 }
 
 /// What the host takes, and who says so.
@@ -79,6 +85,8 @@ pub struct HostCapacity {
     /// What each record said when the interval began.
     before: BTreeMap<u64, HostRecord>,
     heard_at: Instant,
+    /// When it last looked at what the others say.
+    looked_at: Option<Instant>,
 }
 
 impl HostCapacity {
@@ -86,7 +94,13 @@ impl HostCapacity {
     /// `buffer`: octets that a socket holds.
     pub fn new(now: Instant, name: u64, stated: Option<u64>, buffer: u64) -> Self {
         let learner = Learner::new(now, INTERVAL, buffer, RTIMERS_PER_S);
-        Self { name, stated, buffer, learner, before: BTreeMap::new(), heard_at: now }
+        Self { name, stated, buffer, learner, before: BTreeMap::new(), heard_at: now, looked_at: None }
+    }
+
+    /// Whether this Node has just come, or was stopped, so that what it has learnt is not to be passed on before it has
+    /// looked at what the others have.
+    pub fn is_behind(&self, now: Instant) -> bool {
+        self.looked_at.is_none_or(|at| now.saturating_since(at) >= HostRecord::SILENT)
     }
 
     /// What was learnt for all, to be passed on.
@@ -107,26 +121,37 @@ impl HostCapacity {
 
     /// Learns from what all say of themselves, this Node included; call it as often as they do.
     pub fn look(&mut self, now: Instant, records: &[HostRecord]) {
-        let Some(first) = records.iter().min_by_key(|record| record.name) else { return };
-        if first.name != self.name {
-            let believed = |most: u64| most.clamp(1, MAX_RATE);
-            self.learner.go_on_with(first.learnt.map(|Rate { bytes_per_s, burst_bytes }| Rate {
-                bytes_per_s: believed(bytes_per_s),
-                burst_bytes: believed(burst_bytes),
-            }));
+        let is_behind = self.is_behind(now);
+        self.looked_at = Some(now);
+        if records.iter().any(|record| record.weight > 0) {
+            self.heard_at = now;
+        }
+        // What the others have learnt meanwhile is not forgotten for one that knows nothing of it.
+        let knows = |record: &&HostRecord| !is_behind || record.name != self.name && record.learnt.is_some();
+        let teacher = records.iter().filter(knows).min_by_key(|record| record.name).copied();
+        if is_behind || teacher.is_none_or(|teacher| teacher.name != self.name) {
+            self.go_on_with(teacher);
             self.begin(now, records);
             return;
         }
-        if records.iter().any(|record| record.weight > 0) {
-            self.heard_at = now;
-        } else if now.saturating_since(self.heard_at) >= CALM {
+        if now.saturating_since(self.heard_at) >= CALM {
             *self = Self::new(now, self.name, self.stated, self.buffer);
+            self.looked_at = Some(now);
         }
         // Of one that has just come nothing is known before.
-        for record in records {
+        for record in records.iter().filter(|record| record.at > 0) {
             self.before.entry(record.name).or_insert(*record);
         }
         self.learn(now, records);
+    }
+
+    fn go_on_with(&mut self, teacher: Option<HostRecord>) {
+        let Some(HostRecord { learnt, .. }) = teacher else { return };
+        let believed = |most: u64| most.clamp(1, MAX_RATE);
+        self.learner.go_on_with(learnt.map(|Rate { bytes_per_s, burst_bytes }| Rate {
+            bytes_per_s: believed(bytes_per_s),
+            burst_bytes: believed(burst_bytes),
+        }));
     }
 
     /// Learns from the interval, if it is over.
@@ -171,7 +196,8 @@ impl HostCapacity {
 
     fn begin(&mut self, now: Instant, records: &[HostRecord]) {
         self.learner.begin(now);
-        self.before = records.iter().map(|record| (record.name, *record)).collect();
+        let says = records.iter().filter(|record| record.at > 0);
+        self.before = says.map(|record| (record.name, *record)).collect();
     }
 }
 
@@ -188,8 +214,8 @@ pub(crate) struct HostView {
     own: Losses,
     /// Whose they are is not known yet.
     undecided: Losses,
-    /// Datagrams that the sockets had no room for, and when they became more.
-    overflows: u64,
+    /// Datagrams that the sockets had no room for, as far as it was looked at, and when they became more.
+    overflows: Option<u64>,
     overflowed_at: Option<Instant>,
 }
 
@@ -220,10 +246,9 @@ impl HostView {
     /// So many datagrams have had no room in the sockets since these were opened: whether what was lost is this Node's
     /// own affair.
     pub fn decide(&mut self, now: Instant, overflows: u64) {
-        if overflows > self.overflows {
+        if self.overflows.replace(overflows).is_some_and(|before| overflows > before) {
             self.overflowed_at = Some(now);
         }
-        self.overflows = overflows;
         let is_own = self.overflowed_at.is_some_and(|at| now.saturating_since(at) < OVERFLOW_COUNTS);
         let whose = if is_own { &mut self.own } else { &mut self.common };
         whose.add(core::mem::take(&mut self.undecided));

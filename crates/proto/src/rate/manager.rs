@@ -36,7 +36,7 @@ pub(crate) struct Manager {
     /// What is missing before then, from whomever, belongs to the last of them.
     recovery_until: Instant,
     datagram: u64,
-    /// Longest round trip of the peers told.
+    /// Longest round trip of the peers that send.
     rtt: Duration,
     heard_at: Instant,
     /// What the application had taken when the interval began.
@@ -70,6 +70,16 @@ impl Manager {
     pub fn of_shared_host(now: Instant, buffer: u64, rtt: Duration, taken: Taken) -> Self {
         let learner = Learner::new(now, Self::INTERVAL, buffer, LONGEST_RTIMER_PER_S);
         Self { learner, host: Some(HostView::default()), ..Self::new(now, buffer, rtt, taken) }
+    }
+
+    /// The peers that have sent something, by their slots.
+    pub fn peers(&self) -> impl Iterator<Item = u32> {
+        self.flows.keys().copied()
+    }
+
+    /// The longest round trip of any of them.
+    pub fn set_rtt(&mut self, rtt: Duration) {
+        self.rtt = rtt;
     }
 
     /// What to tell the other Nodes of this host, but for whose it is.

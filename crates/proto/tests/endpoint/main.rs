@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod ends;
+mod host;
 mod longer;
 mod marks;
 mod net;

@@ -123,10 +123,11 @@ const TAKES: f64 = 12_500_000.0;
 
 /// A Node, and one who has data without end for it.
 struct Pair {
+    name: u64,
     manager: Manager,
     capacity: HostCapacity,
     /// What it has said last.
-    said: HostRecord,
+    said: Option<HostRecord>,
     weight: u32,
     credit: RateCredit,
     sent_at: Instant,
@@ -138,6 +139,8 @@ struct Pair {
     /// It takes one datagram in this time, and its socket holds as many as come in ten of them.
     pace: Option<Duration>,
     free_at: Instant,
+    /// Nobody has anything for it.
+    idle: bool,
 }
 
 /// Nodes of one host behind a link that holds some datagrams.
@@ -157,9 +160,11 @@ struct Link {
 impl Link {
     fn new(holds: usize, weights: &[u32], stated: Option<u64>) -> Self {
         let pair = |(&weight, name): (&u32, u64)| Pair {
+            name,
+            idle: false,
             manager: Manager::of_shared_host(Instant::ZERO, 1 << 20, RTT, Taken::default()),
             capacity: HostCapacity::new(Instant::ZERO, name, stated, 1 << 20),
-            said: HostRecord::default(),
+            said: None,
             weight,
             credit: RateCredit::new(Instant::ZERO, Rate::UNLIMITED),
             sent_at: Instant::ZERO,
@@ -211,16 +216,21 @@ impl Link {
     /// Each writes its record, and reads those of the others.
     fn pass_on(&mut self) {
         self.said_at = self.now;
-        for (at, name) in (0..self.pairs.len()).zip(10..) {
+        for at in 0..self.pairs.len() {
+            let name = self.pairs[at].name;
             let record = self.pairs[at].manager.host_record(self.now);
             let learnt = self.pairs[at].capacity.learnt();
-            self.pairs[at].said = HostRecord { name, learnt, ..record };
-            let mut others: Vec<HostRecord> = self.pairs.iter().map(|pair| pair.said).collect();
+            let own = HostRecord { name, learnt, ..record };
+            // Who has not looked at the others yet says nothing to them.
+            if !self.pairs[at].capacity.is_behind(self.now) {
+                self.pairs[at].said = Some(own);
+            }
+            let others = self.pairs.iter().filter(|pair| pair.name != name);
+            let others: Vec<HostRecord> = others.filter_map(|pair| pair.said).collect();
             let pair = &mut self.pairs[at];
-            pair.capacity.look(self.now, &others);
-            others.remove(at);
+            pair.capacity.look(self.now, &[&[own], &others[..]].concat());
             let limit = pair.capacity.limit();
-            let share = host_share(limit, pair.said, &others);
+            let share = host_share(limit, own, &others);
             let is_learnt = limit.is_some_and(|limit| limit.is_learnt);
             pair.manager.share_host(self.now, share, is_learnt, pair.overflows);
         }
@@ -230,6 +240,9 @@ impl Link {
     fn send(&mut self, pair: usize) {
         for _ in 0..16 {
             let from = &mut self.pairs[pair];
+            if from.idle {
+                return;
+            }
             if from.credit.room(self.now) == Some(0) {
                 let waits = self.queue.contains(&pair);
                 return self.pairs[pair].ask(self.now, waits);
@@ -364,4 +377,120 @@ fn what_is_lost_by_chance_lowers_no_limit() {
         println!("one in {one_in}: {:.3}", used(&arrived, 4.0));
         assert!(used(&arrived, 4.0) > 0.6, "one in {one_in}: {arrived:?}");
     }
+}
+
+/// A Node whose name is less than that of all others learns from then on: it goes on with what they have learnt.
+#[test]
+fn who_comes_later_and_is_the_first_goes_on_with_what_was_learnt() {
+    let learnt = Rate { bytes_per_s: 5_000_000, burst_bytes: 20_000 };
+    let old = HostRecord { name: 2, at: 1, learnt: Some(learnt), ..record(100, 500, true) };
+    let own = HostRecord { name: 1, at: 1, ..record(0, 0, false) };
+    let mut capacity = HostCapacity::new(Instant::ZERO, 1, None, 1 << 20);
+    capacity.look(Instant::ZERO, &[own, old]);
+    assert_eq!(capacity.learnt(), Some(learnt));
+}
+
+/// Each is the first while it is there, and tries what the one before had found to be too much: a few per cent are lost,
+/// and not nearly all as where nobody had a limit.
+#[test]
+fn nodes_that_come_and_go_cost_the_others_little() {
+    let mut link = Link::new(60, &[100, 100], None);
+    link.run(SECOND * 6);
+    for name in (2..10).rev() {
+        let mut pair = Link::new(60, &[100], None).pairs.pop().expect("one");
+        pair.name = name;
+        pair.capacity = HostCapacity::new(link.now, name, None, 1 << 20);
+        pair.manager = Manager::of_shared_host(link.now, 1 << 20, RTT, Taken::default());
+        pair.idle = true;
+        link.pairs.push(pair);
+        let (arrived, lost) = link.measure(SECOND / 2);
+        assert!(used(&arrived, 0.5) > 0.8 && lost < 60.0, "{arrived:?}, {lost} lost per 1000 packets");
+        link.pairs.truncate(2);
+        let (arrived, lost) = link.measure(SECOND / 2);
+        assert!(used(&arrived, 0.5) > 0.8 && lost < 60.0, "{arrived:?}, {lost} lost per 1000 packets");
+    }
+}
+
+/// One whose application computes says nothing for a while: what it counts is no news when it goes on.
+#[test]
+fn what_was_counted_before_a_silence_does_not_count_again() {
+    let mut now = Instant::ZERO;
+    let mut capacity = HostCapacity::new(now, 1, None, 1 << 20);
+    let counted = HostRecord { octets: 1 << 30, lost: 1 << 20, recoveries: 1_000, ..record(0, 0, false) };
+    for step in 1..200u32 {
+        now += PERIOD;
+        let lost = u64::from(step > 20);
+        let own = HostRecord {
+            name: 1,
+            at: now.as_nanos(),
+            octets: u64::from(step) * 50_000,
+            datagram: DATAGRAM,
+            lost: lost * DATAGRAM,
+            recoveries: lost,
+            ..record(100, 5_000_000, false)
+        };
+        let says = if (50..100).contains(&step) { record(0, 0, false) } else { counted };
+        // It has run for an hour.
+        let at = if says == counted { (now + SECOND * 3_600).as_nanos() } else { 0 };
+        capacity.look(now, &[own, HostRecord { name: 2, at, ..says }]);
+    }
+    let rate = capacity.learnt().expect("something was lost");
+    assert!(rate.bytes_per_s > 4_500_000 && rate.burst_bytes > 15_000, "{rate:?}");
+}
+
+/// A Node that was stopped long has missed what the others have learnt, and knows nothing of the time between.
+#[test]
+fn who_was_stopped_goes_on_with_what_was_learnt_meanwhile() {
+    let old = Rate { bytes_per_s: 50_000_000, burst_bytes: 20_000 };
+    let new = Rate { bytes_per_s: 5_000_000, burst_bytes: 20_000 };
+    let said = |name, learnt, now: Instant| HostRecord {
+        name,
+        at: now.as_nanos() + 1,
+        learnt,
+        ..record(100, 500, true)
+    };
+    let mut now = Instant::ZERO;
+    let mut capacity = HostCapacity::new(now, 1, None, 1 << 20);
+    capacity.look(now, &[said(1, None, now), said(2, Some(old), now)]);
+    now += PERIOD;
+    capacity.look(now, &[said(1, Some(old), now), said(2, Some(old), now)]);
+    now += SECOND * 60;
+    capacity.look(now, &[said(1, Some(old), now), said(2, Some(new), now)]);
+    assert_eq!(capacity.learnt(), Some(new));
+}
+
+/// A Node that followed for long and is the first now has not heard of any calm.
+#[test]
+fn who_becomes_the_first_forgets_nothing_before_a_calm() {
+    let learnt = Rate { bytes_per_s: 5_000_000, burst_bytes: 20_000 };
+    let leader = HostRecord { name: 1, learnt: Some(learnt), ..record(100, 500, true) };
+    let own = HostRecord { name: 2, learnt: Some(learnt), ..record(0, 0, false) };
+    let mut now = Instant::ZERO;
+    let mut capacity = HostCapacity::new(now, 2, None, 1 << 20);
+    while now < Instant::ZERO + CALM * 2 {
+        now += PERIOD;
+        let at = now.as_nanos();
+        capacity.look(now, &[HostRecord { at, ..own }, HostRecord { at, ..leader }]);
+    }
+    let quiet = |now: Instant| HostRecord { at: now.as_nanos(), ..own };
+    capacity.look(now + PERIOD, &[quiet(now + PERIOD)]);
+    assert_eq!(capacity.learnt(), Some(learnt));
+    while now < Instant::ZERO + CALM * 3 + SECOND {
+        now += PERIOD;
+        capacity.look(now, &[quiet(now)]);
+    }
+    assert_eq!(capacity.learnt(), None, "nothing has come for long");
+}
+
+/// What the sockets had no room for before this Node looks at it says nothing of what is lost now.
+#[test]
+fn what_overflowed_long_ago_makes_no_loss_the_nodes_own() {
+    let mut view = HostView::default();
+    view.decide(Instant::ZERO, 1_000);
+    view.on_loss(DATAGRAM, true);
+    view.decide(Instant::ZERO + PERIOD, 1_000);
+    assert_eq!(view.take_own(), 0);
+    view.on_loss(DATAGRAM, true);
+    view.decide(Instant::ZERO + PERIOD * 2, 1_001);
+    assert_eq!(view.take_own(), 1);
 }
