@@ -13,6 +13,7 @@ use crate::wait::Shared;
 use denrei_proto::{HostCapacity, HostRecord, Rate};
 use denrei_wire::checksum::{CHECKSUM_BYTES, crc32c, verify};
 use denrei_wire::duration_nanos;
+use nix::time::{ClockId, clock_gettime};
 use std::fs::{DirBuilder, DirEntry, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -47,13 +48,10 @@ pub(crate) struct HostShare {
 impl HostShare {
     /// Makes the Node's file in `directory`, which is made too, and starts. `stated`: what the host
     /// receives in all, bytes per second, if that is known.
-    pub fn start(
-        shards: &Shards,
-        directory: &Path,
-        name: u64,
-        stated: Option<u64>,
-    ) -> Result<Self, BindError> {
+    pub fn start(shards: &Shards, directory: &Path, stated: Option<u64>) -> Result<Self, BindError> {
         let wrong = |source| BindError::HostDirectory { directory: directory.to_owned(), source };
+        // The oldest learns for all, and who comes later changes nothing.
+        let name = since_the_host_began().map_err(wrong)?;
         let mut own = OwnFile::create(directory, name).map_err(wrong)?;
         let shards: Vec<Arc<Shared>> = shards.all().cloned().collect();
         // Where there is no room for records, nobody would keep to a limit.
@@ -101,6 +99,11 @@ fn run(shards: &[Arc<Shared>], own: &mut OwnFile, name: u64, stated: Option<u64>
         let busy = records.iter().any(|record| record.bytes_per_s > 0);
         std::thread::park_timeout(if busy { PERIOD } else { QUIET_PERIOD });
     }
+}
+
+/// Nanoseconds, by a clock that all processes of a host have in common, and that nobody sets.
+fn since_the_host_began() -> io::Result<u64> {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map(|time| duration_nanos(time.into())).map_err(io::Error::from)
 }
 
 fn record_of(shard: &Shared) -> HostRecord {

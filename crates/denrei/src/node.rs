@@ -112,8 +112,7 @@ impl Node {
         }
         if let Some(directory) = &config.host_directory {
             let capacity = Some(config.host_bytes_per_s).filter(|bytes| *bytes > 0);
-            let name = incarnation.0;
-            let started = HostShare::start(&node.handle.shards, directory, name, capacity)?;
+            let started = HostShare::start(&node.handle.shards, directory, capacity)?;
             *node.handle.host.lock() = Some(started);
         }
         if let Some(directory) = &config.status_directory {
