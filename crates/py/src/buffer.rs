@@ -7,6 +7,9 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Messages up to this size are copied: a few cache lines cost less than taking the interpreter's
 /// lock to give the memory back.
@@ -57,12 +60,35 @@ fn octets(buffer: &PyUntypedBuffer) -> &[u8] {
     unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) }
 }
 
-/// Gives an export back; to nobody, if the interpreter is gone.
+/// Threads that are giving something back.
+static GIVING: AtomicUsize = AtomicUsize::new(0);
+/// The program ends: nothing is given back any more.
+static ENDS: AtomicBool = AtomicBool::new(false);
+/// The end of the program waits so long for those that had begun before.
+const LAST_GIVEN: Duration = Duration::from_secs(1);
+
+/// Gives an export back; to nobody, if the interpreter is gone or about to go.
 fn give_back(buffer: Option<PyUntypedBuffer>) {
     let mut buffer = buffer;
-    if Python::try_attach(|_| drop(buffer.take())).is_none() {
+    GIVING.fetch_add(1, Ordering::SeqCst);
+    let given = !ENDS.load(Ordering::SeqCst) && Python::try_attach(|_| drop(buffer.take())).is_some();
+    GIVING.fetch_sub(1, Ordering::SeqCst);
+    if !given {
         std::mem::forget(buffer);
     }
+}
+
+/// To be called as the program ends: what is lent stays so from now on. Whoever asks for the interpreter's lock while that
+/// is taken down never comes back, and who closes the Node would wait for its thread for ever.
+#[pyfunction]
+pub(crate) fn keep_what_is_lent(py: Python<'_>) {
+    ENDS.store(true, Ordering::SeqCst);
+    let latest = Instant::now() + LAST_GIVEN;
+    py.detach(|| {
+        while GIVING.load(Ordering::SeqCst) > 0 && Instant::now() < latest {
+            sleep(Duration::from_millis(1));
+        }
+    });
 }
 
 /// An exported buffer that a message lives in.

@@ -69,6 +69,8 @@ fn _internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<relay::Relay>()?;
     module.add_class::<relay::RelayPair>()?;
     module.add_function(wrap_pyfunction!(wait::call_unless, module)?)?;
+    let at_the_end = wrap_pyfunction!(buffer::keep_what_is_lent, module)?;
+    py.import("atexit")?.call_method1("register", (at_the_end,))?;
     module.add("DenreiError", py.get_type::<error::DenreiError>())?;
     module.add("PeerLost", py.get_type::<error::PeerLost>())?;
     module.add("GroupClosed", py.get_type::<error::GroupClosed>())?;

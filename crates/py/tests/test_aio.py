@@ -309,6 +309,29 @@ def test_a_node_left_behind_by_its_loop_can_still_be_closed():
     asyncio.run(hear())
 
 
+def test_a_forked_child_hears_that_a_node_is_its_parents():
+    # Threads that are there when this process forks are pytest's, of other tests' nodes.
+    code = """
+import asyncio, os, denrei
+from denrei.aio import AsyncNode
+async def open_node():
+    return AsyncNode()
+node = asyncio.run(open_node())
+child = os.fork()
+if child == 0:
+    refused = 0
+    for wait in (node.recv, node.event):
+        try:
+            asyncio.run(asyncio.wait_for(wait(), 5))
+        except denrei.DenreiError as error:
+            refused += f"is process {os.getppid()}'s" in str(error)
+    os._exit(0 if refused == 2 else 1)
+assert os.waitpid(child, 0)[1] == 0
+node.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
 @pytest.mark.parametrize("who", ["a daemon", "the main thread", "another thread"])
 def test_a_program_ends_though_what_nobody_awaits_any_more_would_wait_for_ever(who, tmp_path):
     # That of another thread, which the program waits for, goes on to its own end.

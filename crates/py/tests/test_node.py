@@ -450,6 +450,20 @@ def test_closing_with_lent_memory_under_way_does_not_hang():
         gc.collect()
 
 
+def test_a_program_ends_while_its_node_gives_lent_memory_back():
+    # Nothing is closed, nothing awaited: the Node is at work while the interpreter is taken down.
+    code = """
+import sys, denrei
+a, b = denrei.Node(drive=sys.argv[1]), denrei.Node(drive="thread")
+peer = a.connect(b.address)
+for _ in range(200):
+    peer.send(bytearray(20_000))
+b.recv(timeout=10.0)
+"""
+    for drive in ("thread", "pipelined") * 8:
+        subprocess.run([sys.executable, "-c", code, drive], check=True, timeout=30)
+
+
 def test_what_a_forked_child_lets_go_of_is_not_the_parents():
     # Threads that are there when this process forks are pytest's, of other tests' nodes.
     code = """

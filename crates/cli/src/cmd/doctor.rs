@@ -11,6 +11,8 @@ use std::io::IsTerminal;
 
 /// Characters per line where there is no terminal to ask.
 const FILE_WIDTH: u16 = 120;
+/// A narrower terminal breaks lines by itself: columns of a few letters each nobody can read.
+const LEAST_WIDTH: u16 = 60;
 
 /// Try on this host what denrei uses, and say what to change.
 ///
@@ -70,9 +72,10 @@ fn line(check: &Check) -> CheckLine<'_> {
 fn table(checks: &[Check]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    if !std::io::stdout().is_terminal() {
-        table.set_width(FILE_WIDTH);
-    }
+    match table.width() {
+        Some(width) if std::io::stdout().is_terminal() => table.set_width(width.max(LEAST_WIDTH)),
+        _ => table.set_width(FILE_WIDTH),
+    };
     table.set_header(["check", "", "found", "what to do"]);
     for check in checks {
         let line = line(check);

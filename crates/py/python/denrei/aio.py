@@ -202,8 +202,11 @@ class AsyncNode(Context):
 
     async def _next(self, queue: asyncio.Queue[T | None]) -> T:
         """The first of a queue, or the news that there will be none."""
-        if self._fd < 0 and queue.empty():
-            raise DenreiError(self._why)
+        if queue.empty():
+            if self._fd < 0:
+                raise DenreiError(self._why)
+            # Refuses a child that was forked: nobody fills its queues.
+            self.node.fileno()
         first = await queue.get()
         if self._fd < 0 and queue.empty():
             # Others may be waiting, too.
