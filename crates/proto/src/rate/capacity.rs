@@ -9,20 +9,15 @@
 //! burst are raised in turns, so that it is known which of them was too much; and what half of a rate still loses is
 //! chance (decision 88).
 
+use super::search::{CAREFUL_STEP, KEPT, MEMORY, Search};
 use super::{MAX_RATE, Rate, rate_of};
 use core::time::Duration;
 use denrei_wire::Instant;
 
-/// What was too much is not tried again for this long.
-const MEMORY: Duration = Duration::from_secs(10);
-/// Of what was too much this is kept, in 1/32: within 10 % of the true limit, and a little below it.
-const KEPT: u64 = 31;
 /// And the rate is this at least, bytes per second, R9's smallest: loss by chance goes on at any rate.
 const LEAST_RATE: u64 = 100_000;
 /// The rate is raised by this share while nothing is known to be too much.
 const FREE_STEP: u64 = 4;
-/// Rate and burst are raised by this share where they have been too much before.
-const CAREFUL_STEP: u64 = 32;
 /// Intervals in which the application was busy without a pause that are remembered: the fastest of
 /// them counts, for a process that was kept off its core takes less than it could.
 const BUSY_INTERVALS: usize = 8;
@@ -31,7 +26,9 @@ const TOLERATED_DATAGRAMS: u64 = 1_000;
 /// A burst that is too large loses in each; it is to blame if no more than this many bursts came
 /// between two recoveries.
 const BURSTS_TO_BLAME: u64 = 2;
-/// And is lowered by no more than so many 32nds at once.
+/// Losses in so many intervals in a row may be the rate's. If they go on the burst is lowered by steps that grow, but by no more
+/// than that many 32nds at once.
+const MAY_BE_THE_RATES: u32 = 4;
 const LARGEST_STEP: u64 = 16;
 /// What arrives is much less than the rate if it is less by such a share, and as much if it is less by no more than that one.
 const MUCH_LESS: u64 = 8;
@@ -39,6 +36,8 @@ const AS_MUCH: u64 = 64;
 /// RTIMER is not longer: an interval would not have its bursts, and who waits for the next one seems idle. A burst that
 /// lasts longer is not sent, and nothing is learnt from raising it.
 pub(super) const LONGEST_RTIMER_PER_S: u64 = 20;
+/// And not shorter: a sender that sleeps cannot keep time any better. A smaller burst is not told.
+pub(super) const SHORTEST_RTIMER_PER_S: u64 = 4_000;
 /// A rate so many times less than what has come of late overflows nothing: what is lost then is lost by chance (decision 88).
 const SMALL_RATE: u64 = 2;
 /// The burst holds this many datagrams at least: one is what R9 begins with.
@@ -67,37 +66,6 @@ impl Interval {
     /// Octets per second.
     pub fn rate(&self) -> u64 {
         rate_of(self.octets, self.length)
-    }
-}
-
-/// A value that is raised until it is too much.
-#[derive(Debug)]
-struct Search {
-    value: u64,
-    /// What was too much, and until when that counts.
-    too_much: Option<(u64, Instant)>,
-}
-
-impl Search {
-    /// Raises the value, to `most` at most; `false`: it is as high as it may be.
-    fn raise(&mut self, now: Instant, free_step: u64, most: u64) -> bool {
-        self.too_much = self.too_much.filter(|&(_, until)| until > now);
-        let (step, known) = match self.too_much {
-            Some((value, _)) => (CAREFUL_STEP, value - value / CAREFUL_STEP),
-            None => (free_step, u64::MAX),
-        };
-        let raised = self.value.saturating_add((self.value / step).max(1)).min(known).min(most);
-        let higher = raised > self.value;
-        self.value = self.value.max(raised);
-        higher
-    }
-
-    /// Makes the value smaller; `to_blame`: it is known that it was too much.
-    fn lower(&mut self, now: Instant, value: u64, to_blame: bool) {
-        if to_blame {
-            self.too_much = Some((self.value, now + MEMORY));
-        }
-        self.value = value.min(self.value * KEPT / 32).max(1);
     }
 }
 
@@ -140,10 +108,9 @@ impl Capacity {
 
     /// Those limits are known, and nothing else.
     pub fn of(limits: Rate, rtimers_per_s: u64) -> Self {
-        let search = |value: u64| Search { value: value.max(1), too_much: None };
         Self {
-            rate: search(limits.bytes_per_s),
-            burst: search(limits.burst_bytes),
+            rate: Search::new(limits.bytes_per_s),
+            burst: Search::new(limits.burst_bytes),
             rtimers_per_s,
             raised: None,
             accused: false,
@@ -161,7 +128,8 @@ impl Capacity {
 
     /// What was lost was lost by chance: no rate and no burst was too much.
     pub fn acquit(&mut self) {
-        (self.rate.too_much, self.burst.too_much) = (None, None);
+        self.rate.forget();
+        self.burst.forget();
         (self.raised, self.accused, self.lossy) = (None, false, 0);
     }
 
@@ -223,7 +191,7 @@ impl Capacity {
             }
             // A rate that is a little too high shows late, when the buffer is full.
             None if core::mem::take(&mut self.accused) => {
-                self.burst.too_much = None;
+                self.burst.forget();
                 self.rate.lower(now, arrived * KEPT / 32, rate_is_wrong);
             }
             // The burst first; if losses go on, the rate; and so on in turns.
@@ -241,7 +209,8 @@ impl Capacity {
     /// each time does not tell by how much it is too large: the longer that goes on, the larger the step.
     fn less_burst(&self, in_a_row: u64) -> u64 {
         let each_loses = in_a_row < self.burst.value * BURSTS_TO_BLAME;
-        let step = if each_loses { u64::from(self.lossy).min(LARGEST_STEP) } else { 0 };
+        let steps = if each_loses { self.lossy.saturating_sub(MAY_BE_THE_RATES) } else { 0 };
+        let step = u64::from(steps).min(LARGEST_STEP);
         self.burst.value - self.burst.value / 32 * step
     }
 

@@ -7,7 +7,7 @@
 //! has it back as soon as it is used: nobody's rate is below its fair share. Where several Nodes share a host, what is
 //! lost on the way is the affair of all ([`HostView`]).
 
-use super::capacity::{Interval, LONGEST_RTIMER_PER_S};
+use super::capacity::{Interval, LONGEST_RTIMER_PER_S, SHORTEST_RTIMER_PER_S};
 use super::flow::Flow;
 use super::heard::{Heard, Taken};
 use super::host::{HostRecord, HostView};
@@ -18,8 +18,6 @@ use core::time::Duration;
 use denrei_wire::Instant;
 use std::collections::BTreeMap;
 
-/// RTIMER is not shorter: a sender that sleeps cannot keep time any better.
-const LEAST_RTIMER_PER_S: u64 = 1000;
 /// A recovery lasts this long: what is missing after a shorter time belongs to it.
 const LEAST_RECOVERY: Duration = Duration::from_millis(1);
 /// Headers and trailer of a data packet, about, octets: rates count what is in it.
@@ -242,7 +240,7 @@ impl Manager {
             let fair = all as u128 * flow.weight as u128 / weights.max(1) as u128;
             let bytes_per_s = share.max(fair as u64).clamp(1, MAX_RATE);
             let brief = (bytes_per_s / LONGEST_RTIMER_PER_S).max(self.datagram);
-            let burst_bytes = burst.min(brief).max(bytes_per_s / LEAST_RTIMER_PER_S).min(MAX_RATE);
+            let burst_bytes = burst.min(brief).max(bytes_per_s / SHORTEST_RTIMER_PER_S).min(MAX_RATE);
             let rate = Rate { bytes_per_s, burst_bytes };
             if !flow.fixed && flow.told.is_none_or(|told| differs(told, rate)) {
                 flow.told = Some(rate);

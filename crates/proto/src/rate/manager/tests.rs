@@ -164,6 +164,21 @@ fn one_sender_gets_what_the_host_takes_and_the_burst_is_what_it_holds() {
     assert!(lost <= 1.0, "{lost} lost per 1000 packets");
 }
 
+/// As a network card's queue of 64 KiB at 1 Gbit/s, that holds less than the rate brings in a millisecond.
+#[test]
+fn a_burst_of_less_than_a_millisecond_is_told() {
+    let mut host = Host::new(SERVICE / 10, 45, &[DEFAULT_WEIGHT]);
+    host.run(SECOND * 4);
+    let lost = host.senders[0].lost;
+    let taken = host.measure(SECOND * 4)[0];
+    assert!(taken as f64 > 0.9 * 40.0 * TAKES, "{taken}");
+    let burst = host.senders[0].credit.rate().burst_bytes as f64 / (45.0 * PAYLOAD as f64);
+    // While a burst comes the host takes some of it.
+    assert!((0.7..=1.3).contains(&burst), "{burst} of what the host holds");
+    let lost = (host.senders[0].lost - lost) as f64 * 1e3 * PAYLOAD as f64 / taken as f64;
+    assert!(lost <= 8.0, "{lost} lost per 1000 packets");
+}
+
 #[test]
 fn several_share_evenly_or_by_weight() {
     let mut host = Host::new(SERVICE, 200, &[DEFAULT_WEIGHT; 4]);
