@@ -7,7 +7,6 @@ use comfy_table::{ContentArrangement, Table};
 use denrei_io::doctor::{Check, Status, checks, loopback};
 use denrei_output::say;
 use serde::Serialize;
-use std::io::IsTerminal;
 
 /// Characters per line where there is no terminal to ask.
 const FILE_WIDTH: u16 = 120;
@@ -72,10 +71,7 @@ fn line(check: &Check) -> CheckLine<'_> {
 fn table(checks: &[Check]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    match table.width() {
-        Some(width) if std::io::stdout().is_terminal() => table.set_width(width.max(LEAST_WIDTH)),
-        _ => table.set_width(FILE_WIDTH),
-    };
+    table.set_width(table.width().map_or(FILE_WIDTH, |terminal| terminal.max(LEAST_WIDTH)));
     table.set_header(["check", "", "found", "what to do"]);
     for check in checks {
         let line = line(check);

@@ -4,10 +4,9 @@
 //! it if it never had nothing to take, whether senders were held back by their rates → rate and burst
 //! for all together. Source: R12 (*packets receivable in a row =
 //! packets received / recoveries started*; *if the burst is right and losses go on, the measured
-//! arrival rate is the new base*), R11 (up again when there may be more). Deviations: what was found
-//! to be too much is remembered for a while, or it would be tried, and lost, again and again; rate and
-//! burst are raised in turns, so that it is known which of them was too much; and what half of a rate still loses is
-//! chance (decision 88).
+//! arrival rate is the new base*), R11 (up again when there may be more). Deviations: rate and burst are
+//! raised in turns, so that it is known which of them was too much; and what half of a rate still loses is chance (decision
+//! 88).
 
 use super::search::{CAREFUL_STEP, KEPT, MEMORY, Search};
 use super::{MAX_RATE, Rate, rate_of};
@@ -26,17 +25,17 @@ const TOLERATED_DATAGRAMS: u64 = 1_000;
 /// A burst that is too large loses in each; it is to blame if no more than this many bursts came
 /// between two recoveries.
 const BURSTS_TO_BLAME: u64 = 2;
-/// Losses in so many intervals in a row may be the rate's. If they go on the burst is lowered by steps that grow, but by no more
-/// than that many 32nds at once.
+/// Losses in so many intervals in a row may be the rate's. If they go on the burst is lowered by steps that grow, but by no
+/// more than that many 32nds at once.
 const MAY_BE_THE_RATES: u32 = 4;
-const LARGEST_STEP: u64 = 16;
+const LARGEST_STEP: u32 = 16;
 /// What arrives is much less than the rate if it is less by such a share, and as much if it is less by no more than that one.
 const MUCH_LESS: u64 = 8;
 const AS_MUCH: u64 = 64;
 /// RTIMER is not longer: an interval would not have its bursts, and who waits for the next one seems idle. A burst that
 /// lasts longer is not sent, and nothing is learnt from raising it.
 pub(super) const LONGEST_RTIMER_PER_S: u64 = 20;
-/// And not shorter: a sender that sleeps cannot keep time any better. A smaller burst is not told.
+/// And not shorter: a sender that sleeps would be late by much of it. A smaller burst is not told.
 pub(super) const SHORTEST_RTIMER_PER_S: u64 = 4_000;
 /// A rate so many times less than what has come of late overflows nothing: what is lost then is lost by chance (decision 88).
 const SMALL_RATE: u64 = 2;
@@ -209,9 +208,8 @@ impl Capacity {
     /// each time does not tell by how much it is too large: the longer that goes on, the larger the step.
     fn less_burst(&self, in_a_row: u64) -> u64 {
         let each_loses = in_a_row < self.burst.value * BURSTS_TO_BLAME;
-        let steps = if each_loses { self.lossy.saturating_sub(MAY_BE_THE_RATES) } else { 0 };
-        let step = u64::from(steps).min(LARGEST_STEP);
-        self.burst.value - self.burst.value / 32 * step
+        let step = if each_loses { self.lossy.saturating_sub(MAY_BE_THE_RATES).min(LARGEST_STEP) } else { 0 };
+        self.burst.value - self.burst.value / 32 * u64::from(step)
     }
 
     /// Whether less came than the rate brings, but not much less, in rows so long that the burst is not to blame. What is far

@@ -3,8 +3,8 @@
 //! Inputs → outputs: see the files; `credit` R2's rules; `bursts` the pause between two; `allowed` the sender's
 //! half of grants, with its `licence`, `grants` the receiver's, in `turns`, which holds the `inbound` window, with what
 //! is lost by `chance`, and its `release`, until one is `alone`; `manager` sets rates within the `capacity` that a
-//! `learner` finds by a `search`, apart from what `chance` takes, in the shares of `share`; `skips` tells losses from numbers left out; `host`
-//! is several Nodes on one host.
+//! `learner` finds, by a `search` for each, apart from what `chance` takes, in the shares of `share`; `skips` tells losses
+//! from numbers left out; `host` is several Nodes on one host.
 //! Source: R1–R4, R11–R13, S11; `spec/protocol.md` §13.
 
 mod allowed;

@@ -1,7 +1,7 @@
 //! A value that is searched from below and from above: raised until it is too much.
 //!
-//! Inputs → outputs: nothing was lost, or it was too much → the value. Source: R11, R12; deviation: what was too much is
-//! remembered for a while.
+//! Inputs → outputs: nothing was lost, or it was too much → the value. Source: R11, R12. Deviation: what was found to be
+//! too much is remembered for a while, or it would be tried, and lost, again and again.
 
 use core::time::Duration;
 use denrei_wire::Instant;
